@@ -1,0 +1,60 @@
+"""How the tool ends: one place turns errors into exit codes.
+
+Codes: 0 yes, 1 the answer is no, 2 usage, 3 input, 4 machine, 70 a defect of the tool, 130 interrupted.
+"""
+
+import datetime as dt
+import os
+import platform
+import sys
+import tempfile
+import traceback
+
+import click
+
+from fitserve import __version__
+from fitserve.errors import EXIT_DEFECT, EXIT_INTERRUPTED, FitserveError
+
+
+def run_guarded(root: click.Group) -> int:
+    """Call the command line and return the exit code."""
+    try:
+        result = root.main(standalone_mode=False)
+    except FitserveError as error:
+        _say(str(error))
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`). Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:  # noqa: BLE001 - the one catch-all
+        _say(f"error: a defect in fitserve; the report is in {_write_defect_report()}")
+        return EXIT_DEFECT
+    return result if isinstance(result, int) else 0
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _write_defect_report() -> str:
+    """Write what a bug report needs, without the user's arguments, and return its path."""
+    text = "\n".join(
+        [
+            f"fitserve {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {sys.argv[1] if len(sys.argv) > 1 else '(none)'}",
+            f"time: {dt.datetime.now(dt.UTC).isoformat(timespec='seconds')}",
+            "",
+            traceback.format_exc(),
+        ]
+    )
+    descriptor, path = tempfile.mkstemp(prefix="fitserve-defect-", suffix=".txt")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+    return path

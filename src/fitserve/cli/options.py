@@ -1,0 +1,81 @@
+"""The options that every command shares, and where its answer goes."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from fitserve.errors import InputError
+
+Color = Literal["auto", "always", "never"]
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the answer goes and how it looks.
+
+    Attributes:
+        as_json: one JSON object instead of text.
+        color: when to colour the text.
+        quiet: no progress on stderr, no text beyond the answer.
+        path: a file to write the answer to; None is stdout.
+    """
+
+    as_json: bool
+    color: Color
+    quiet: bool
+    path: Path | None
+
+    @property
+    def colored(self) -> bool:
+        """True where the answer is for a terminal that shows colours."""
+        if self.color == "auto":
+            return self.path is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        return self.color == "always"
+
+    def emit(self, value: Any, render: Callable[[], str]) -> None:
+        """Write the answer: the value's JSON, or its text.
+
+        Args:
+            value: a struct whose JSON is a contract.
+            render: makes the text; called only where text is wanted.
+        """
+        text = msgspec.json.encode(value).decode() if self.as_json else render().rstrip("\n")
+        if self.path is None:
+            click.echo(text, color=self.colored)
+            return
+        try:
+            self.path.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"the answer cannot be written: {error.strerror}",
+                where=str(self.path),
+                hint="name a file in a folder that exists",
+            ) from error
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json``, ``--color``, ``--quiet`` and ``-o``; the command gets them as one ``output`` argument."""
+
+    @functools.wraps(command)
+    def wrapped(*, as_json: bool, color: Color, quiet: bool, output_path: Path | None, **others: Any) -> Any:
+        return command(output=Output(as_json=as_json, color=color, quiet=quiet, path=output_path), **others)
+
+    options = [
+        click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else."),
+        click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto"),
+        click.option("--quiet", "-q", is_flag=True, help="The answer alone."),
+        click.option(
+            "-o",
+            "output_path",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the answer to a file.",
+        ),
+    ]
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped

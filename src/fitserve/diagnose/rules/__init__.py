@@ -1,0 +1,1 @@
+"""One module a cause, beside its page."""

@@ -1,0 +1,1 @@
+"""What is known before anyone judges: log lines, messages, commands, machines, engines."""

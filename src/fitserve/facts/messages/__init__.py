@@ -1,0 +1,1 @@
+"""The catalogue: what every vLLM release prints, as a table."""

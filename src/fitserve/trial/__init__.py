@@ -1,0 +1,1 @@
+"""One start of a server: launched, watched, ended, described."""

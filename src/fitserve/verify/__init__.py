@@ -1,0 +1,1 @@
+"""What a running server can do, proven at its API."""
