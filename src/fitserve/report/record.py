@@ -8,19 +8,22 @@ from fitserve.trial.outcome import Trial
 from fitserve.verify.verification import Verification
 
 Outcome = Literal["served", "not-reached", "stopped"]
+Maker = Literal["fix", "run", "demo"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one run; saved before and after each trial, so ``outcome`` is None while it lasts.
 
     Attributes:
+        shape: what the JSON is; its key is ``kind``.
         run: the run's id, sortable by time.
-        kind: which command made it.
+        kind: which command made it; its JSON key is ``made_by``.
         started_utc: ISO 8601, seconds.
         fitserve_version: the tool's version.
         command: the command as the user gave it.
         environment: what this machine and its vLLM are, by name.
         trials: every start, in order.
+        logs: the digest of each trial's log in the journal, by the trial's number.
         verification: what was proven at the end.
         outcome: how the run ended.
         reason: why it ended so, in one sentence.
@@ -29,15 +32,48 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: int = 1
+    shape: Literal["record"] = msgspec.field(name="kind", default="record")
     run: str
-    kind: Literal["fix", "run", "demo"]
+    kind: Maker = msgspec.field(name="made_by")
     started_utc: str
     fitserve_version: str
     command: list[str]
     environment: dict[str, Any] = {}
     trials: list[Trial] = []
+    logs: dict[int, str] = {}
     verification: Verification | None = None
     outcome: Outcome | None = None
     reason: str = ""
     final_command: list[str] | None = None
     seconds: float = 0.0
+
+
+def record_to_json(record: Record) -> bytes:
+    """The record as JSON.
+
+    A command line and a log may hold bytes that are no UTF-8 (Python keeps them as lone surrogates); each is
+    written as a question mark, because JSON has no place for it.
+    """
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(record, str_keys=True)))
+
+
+def record_from_json(text: bytes | str) -> Record:
+    """The record that the JSON describes; a key that this version does not know is passed over.
+
+    Raises:
+        msgspec.ValidationError: the JSON describes something else.
+    """
+    return msgspec.json.decode(text, type=Record)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value

@@ -1,1 +1,1 @@
-"""The journal of runs."""
+"""The journal of runs: SQLite beside the user's data, another database by URL."""

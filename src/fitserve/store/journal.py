@@ -1,0 +1,195 @@
+"""The journal as the rest of the tool sees it. SQLAlchemy is imported when one is opened, not before."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from fitserve.errors import MachineError
+from fitserve.report.record import Record
+from fitserve.store.place import Place, journal_place
+
+BUSY_SECONDS = 5.0
+"""How long a save waits for another process that is saving."""
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the list of runs.
+
+    Attributes:
+        run: the run's id.
+        made_by: the command that made it.
+        started_utc: ISO 8601, seconds.
+        saved_utc: when it was saved last.
+        command: the user's command, quoted for a shell.
+        trials: how many starts there were.
+        outcome: how it ended; None where it has not, or was killed.
+        verified: whether every check passed; None where none was made.
+    """
+
+    run: str
+    made_by: str
+    started_utc: str
+    saved_utc: str
+    command: str
+    trials: int
+    outcome: str | None
+    verified: bool | None
+
+
+class RunList(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs, newest first. Its JSON is the contract of ``runs --json``."""
+
+    schema: int = 1
+    kind: Literal["runs"] = "runs"
+    runs: list[RunSummary]
+
+
+class Journal(Protocol):
+    """Runs and logs that outlast the process.
+
+    Saving never stops a run: what cannot be saved is said once on stderr, and the run goes on. Reading raises.
+    """
+
+    def save(self, record: Record) -> None:
+        """Keep the record, in place of what was kept of the same run, in one transaction."""
+
+    def keep_log(self, path: Path) -> str | None:
+        """Keep a trial's log, once however often it is given; its digest, or None where it could not be kept."""
+
+    def load(self, run: str) -> Record:
+        """The record of a run: its id, the unambiguous beginning of one, or ``last``.
+
+        Raises:
+            InputError: there is no such run, or several.
+            MachineError: the journal cannot be read.
+        """
+
+    def read_log(self, digest: str) -> bytes:
+        """A kept log.
+
+        Raises:
+            InputError: there is none with this digest.
+            MachineError: the journal cannot be read, or the log is not what was kept.
+        """
+
+    def latest(self, limit: int) -> list[RunSummary]:
+        """The newest runs, newest first.
+
+        Raises:
+            MachineError: the journal cannot be read.
+        """
+
+    def delete(self, run: str) -> str:
+        """Forget a run and the logs that no other run has; its id.
+
+        Raises:
+            InputError: there is no such run, or several.
+            MachineError: the journal cannot be written.
+        """
+
+
+class NullJournal:
+    """The journal where none can be kept; ``reason`` says why."""
+
+    def __init__(self, reason: MachineError) -> None:
+        self.reason = reason
+
+    def save(self, record: Record) -> None:
+        """Nothing; it was said when the journal was opened."""
+
+    def keep_log(self, path: Path) -> str | None:
+        """Nothing is kept."""
+        return None
+
+    def load(self, run: str) -> Record:
+        """Raises the reason."""
+        raise self.reason
+
+    def read_log(self, digest: str) -> bytes:
+        """Raises the reason."""
+        raise self.reason
+
+    def latest(self, limit: int) -> list[RunSummary]:
+        """Raises the reason."""
+        raise self.reason
+
+    def delete(self, run: str) -> str:
+        """Raises the reason."""
+        raise self.reason
+
+
+def say_on_stderr(line: str) -> None:
+    """One line for the user, beside the answer."""
+    sys.stderr.write(f"{line}\n")
+
+
+def open_journal(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    busy_seconds: float = BUSY_SECONDS,
+    say: Callable[[str], None] = say_on_stderr,
+) -> Journal:
+    """The journal to save in, made where there is none.
+
+    A folder that cannot be written, or a full disk, gives a ``NullJournal`` and one line on stderr.
+
+    Args:
+        environ: where ``FITSERVE_DB`` and ``FITSERVE_DATA_DIR`` are looked up.
+        busy_seconds: how long to wait for another process's lock.
+        say: gets the one line.
+
+    Raises:
+        UsageError: ``FITSERVE_DB`` is no database URL.
+        MachineError: the journal is locked, damaged, newer than this version of the tool, or cannot be reached.
+    """
+    from fitserve.store.database import Database
+    from fitserve.store.failures import UnwritableError
+    from fitserve.store.sql_journal import SqlJournal
+
+    database = Database(journal_place(environ), busy_seconds=busy_seconds)
+    try:
+        database.prepare()
+    except UnwritableError as error:
+        say(f"warning: this run is not saved: {error.what} ({error.where})")
+        return NullJournal(error)
+    return SqlJournal(database, say=say)
+
+
+def open_journal_to_read(
+    environ: Mapping[str, str] = os.environ, *, busy_seconds: float = BUSY_SECONDS
+) -> Journal:
+    """The journal to read in, where it lies in a read-only folder too.
+
+    Raises:
+        UsageError: ``FITSERVE_DB`` is no database URL.
+        MachineError: the journal cannot be read, or there is none and none can be made.
+    """
+    from fitserve.store.database import Database
+    from fitserve.store.failures import UnwritableError
+    from fitserve.store.sql_journal import SqlJournal
+
+    place = journal_place(environ)
+    database = Database(place, busy_seconds=busy_seconds)
+    try:
+        database.prepare()
+    except UnwritableError:
+        if not _can_be_read_alone(place):
+            raise
+        database = Database(place, busy_seconds=busy_seconds, read_only=True)
+        database.check()
+    return SqlJournal(database, say=say_on_stderr)
+
+
+def _can_be_read_alone(place: Place) -> bool:
+    """True for a SQLite file that holds everything: nothing waits in its write-ahead log."""
+    if place.path is None:
+        return False
+    waiting = place.path.with_name(f"{place.path.name}-wal")
+    try:
+        return place.path.stat().st_size > 0 and not (waiting.exists() and waiting.stat().st_size)
+    except OSError:
+        return False

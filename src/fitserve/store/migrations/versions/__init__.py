@@ -1,0 +1,1 @@
+"""One file a schema; a file that has been released is never changed."""
