@@ -1,0 +1,52 @@
+"""What holds for every record."""
+
+import tempfile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fitserve.report.record import Record, record_from_json, record_to_json
+from fitserve.store.journal import open_journal
+
+
+@given(data=st.data())
+def test_a_record_comes_back_from_its_json(records: st.SearchStrategy[Record], data: st.DataObject) -> None:
+    """Reading the JSON of a record gives the record."""
+    record = data.draw(records)
+
+    assert record == record_from_json(record_to_json(record))
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_a_record_comes_back_from_the_journal(
+    records: st.SearchStrategy[Record], data: st.DataObject
+) -> None:
+    """Loading a saved run gives the record, by its id and as the last one."""
+    record = data.draw(records)
+    complaints: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = open_journal({"FITSERVE_DATA_DIR": folder}, say=complaints.append)
+        journal.save(record)
+
+        assert [] == complaints
+        assert record == journal.load(record.run or "last")
+        assert record == journal.load("last")
+
+
+@given(text=st.text())
+def test_bytes_that_are_no_utf8_do_not_stop_a_save(text: str) -> None:
+    """A command with a byte that is no UTF-8 is kept with a question mark in its place."""
+    record = Record(
+        run="r",
+        kind="fix",
+        started_utc="",
+        fitserve_version="",
+        command=[text, "\udcff"],
+        environment={"\udc80": 1},
+    )
+
+    kept = record_from_json(record_to_json(record))
+
+    assert [text, "?"] == kept.command
+    assert {"?": 1} == kept.environment
