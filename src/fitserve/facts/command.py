@@ -1,0 +1,333 @@
+"""A vLLM launch inside a command: finds it, reads its options in any spelling, edits exactly one of them."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fitserve.errors import UsageError
+from fitserve.facts.container import Container, find_container
+from fitserve.facts.serve_options import SHORT, SWITCHES, arity, full_name, is_negation, read_value
+
+DEFAULT_PORT = 8000
+"""Where vLLM listens without ``--port``, in every release."""
+
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
+_SCRIPTS = ("vllm/entrypoints/openai/api_server.py", "vllm/entrypoints/api_server.py")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*$")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash"})
+_CHANGES_ENVIRONMENT = frozenset({"sudo", "doas", "ssh", "mpirun", "mpiexec"})
+"""Wrappers that do not hand their own environment on."""
+
+_HINT = "give it as: fitserve fix -- vllm serve MODEL --max-model-len 8192"
+
+
+class Option(NamedTuple):
+    """One option as it stands in the command.
+
+    Attributes:
+        name: vLLM's name with underscores.
+        at: the index of its first argument.
+        width: how many arguments it takes up, itself included.
+        spelled: the option as typed, without its value.
+        joiner: what stands between it and its value: ``=``, nothing (``-O3``), or a blank for an argument of its own.
+        texts: its values as typed.
+    """
+
+    name: str
+    at: int
+    width: int
+    spelled: str
+    joiner: str
+    texts: tuple[str, ...]
+
+    @property
+    def value(self) -> Any:
+        """What vLLM takes it for: True or False for a switch, a list of texts for an option of several values."""
+        kind = arity(self.name)
+        if kind == "several":
+            return list(self.texts)
+        if kind == "none" or not self.texts:
+            return not is_negation(self.spelled)
+        return read_value(self.name, self.texts[0])
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that starts vLLM's server.
+
+    Attributes:
+        argv: the whole command, wrappers included.
+        env: environment variables that the command sets for itself, beyond the user's.
+        program: the index of the program that is vLLM's: ``vllm``, its Python, or the container's image.
+        first: the index of the first argument that vLLM's own parser reads.
+        takes_model: True where the first positional argument is the model (``vllm serve``).
+        container: the container it runs in; None without one.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    program: int
+    first: int
+    takes_model: bool
+    container: Container | None = None
+
+    @property
+    def options(self) -> list[Option]:
+        """The options of vLLM, in the order in which they stand."""
+        return _read_options(self.argv, self.first)
+
+    def option(self, name: str) -> Option | None:
+        """The occurrence of an option that counts: the last one, as for argparse."""
+        found = [option for option in self.options if option.name == name]
+        return found[-1] if found else None
+
+    def value(self, name: str) -> Any:
+        """An option's value as vLLM takes it; None where it is not given."""
+        option = self.option(name)
+        return option.value if option else None
+
+    @property
+    def model(self) -> str | None:
+        """The model's path or id; None where vLLM would choose its own default or read a config file."""
+        if option := self.option("model"):
+            return option.texts[0] if option.texts else None
+        if not self.takes_model:
+            return None
+        taken = {index for option in self.options for index in range(option.at, option.at + option.width)}
+        rest = [i for i in range(self.first, len(self.argv)) if i not in taken and self.argv[i] != "--"]
+        return self.argv[rest[0]] if rest else None
+
+
+def read_command(argv: Sequence[str]) -> Launch:
+    """Find the vLLM launch in a command.
+
+    Args:
+        argv: the command as a shell would run it; it may begin with assignments (``A=b vllm serve ...``).
+
+    Raises:
+        UsageError: there is none, or one that cannot be supervised.
+    """
+    words = list(argv)
+    env: dict[str, str] = {}
+    while words and _ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        env[name] = value
+    if not words:
+        raise UsageError("there is no command", hint=_HINT)
+    container = find_container(words)
+    found = _find_entry(words, container.image + 1 if container else 0)
+    if found is None and container is not None and container.is_vllm:
+        found = container.image, container.image + 1, True
+    if found is None:
+        raise _not_a_launch(words)
+    program, first, takes_model = found
+    return Launch(
+        argv=tuple(words),
+        env=env,
+        program=program,
+        first=first,
+        takes_model=takes_model,
+        container=container,
+    )
+
+
+def is_variable(name: str) -> bool:
+    """True for the name of an environment variable, False for a flag."""
+    return _VARIABLE.match(name) is not None
+
+
+def with_option(launch: Launch, name: str, value: Any) -> Launch:
+    """The same command with one option set, in place where it stands, else added behind the others.
+
+    Args:
+        launch: the command.
+        name: vLLM's name with underscores; ``compilation_config.mode`` reaches into a JSON value.
+        value: the new value; True and False set a switch, None removes the option.
+    """
+    if value is None:
+        return without_option(launch, name)
+    present = launch.option(name)
+    if present is not None:
+        return _replaced(launch, present.at, present.width, _respelled(present, name, value))
+    head, _, path = name.partition(".")
+    whole = launch.option(head)
+    if path and whole is not None and isinstance(whole.value, dict):
+        return with_option(launch, head, _with_key(whole.value, path.split("."), value))
+    end = len(launch.argv)
+    rest = launch.argv[launch.first :]
+    if "--" in rest:
+        end = launch.first + rest.index("--")
+    return _replaced(launch, end, 0, _spelled_new(name, value))
+
+
+def without_option(launch: Launch, name: str) -> Launch:
+    """The same command without an option, wherever it stands."""
+    while (option := launch.option(name)) is not None:
+        launch = _replaced(launch, option.at, option.width, [])
+    return launch
+
+
+def with_variable(launch: Launch, name: str, value: str) -> Launch:
+    """The same command with one environment variable set, where the command sets it already, else before it."""
+    setting = f"{name}={value}"
+    if launch.container is not None:
+        at, width, words = launch.container.setting(launch.argv, name, value)
+        return read_again(launch, _spliced(launch.argv, at, width, words))
+    before = launch.argv[: launch.program]
+    for at, word in enumerate(before):
+        if word.startswith(f"{name}="):
+            return _replaced(launch, at, 1, [setting])
+    if _names(before) & {"env"}:
+        at = max(i for i, word in enumerate(before) if PurePath(word).name == "env")
+        while at + 1 < launch.program and _ASSIGNMENT.match(launch.argv[at + 1]):
+            at += 1
+        return _replaced(launch, at + 1, 0, [setting])
+    if _names(before) & _CHANGES_ENVIRONMENT:
+        return _replaced(launch, launch.program, 0, ["env", setting])
+    return msgspec.structs.replace(launch, env={**launch.env, name: value})
+
+
+def variable(launch: Launch, name: str, environ: Mapping[str, str]) -> str | None:
+    """An environment variable as vLLM will see it; None where it is not set."""
+    for word in launch.argv[: launch.program]:
+        for text in (word, word.removeprefix("--env="), word.removeprefix("-e")):
+            if text.startswith(f"{name}="):
+                return text.partition("=")[2]
+    return launch.env.get(name, environ.get(name))
+
+
+def shown(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """A shell line that can be pasted."""
+    return " ".join(
+        [f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()] + [shlex.join(argv)]
+    )
+
+
+def read_again(launch: Launch, argv: Sequence[str]) -> Launch:
+    """The launch in an edited command, with the variables it had."""
+    return msgspec.structs.replace(read_command(argv), env=launch.env)
+
+
+def _find_entry(words: Sequence[str], start: int) -> tuple[int, int, bool] | None:
+    """The program's index, the first option's index, and whether the model is positional."""
+    for at in range(start, len(words)):
+        word, following = words[at], words[at + 1] if at + 1 < len(words) else ""
+        if PurePath(word).name == "vllm" and following == "serve":
+            return at, at + 2, True
+        if word.endswith(_SCRIPTS):
+            return _interpreter(words, at), at + 1, False
+        module, width = (following, 2) if word == "-m" else (word[2:] if word.startswith("-m") else "", 1)
+        if module not in _MODULES:
+            continue
+        first = at + width
+        if not module.endswith("cli.main"):
+            return _interpreter(words, at), first, False
+        if words[first : first + 1] == ["serve"]:
+            return _interpreter(words, at), first + 1, True
+    return None
+
+
+def _interpreter(words: Sequence[str], before: int) -> int:
+    for at in range(before - 1, -1, -1):
+        if PurePath(words[at]).name.startswith(("python", "pypy")):
+            return at
+    return before
+
+
+def _not_a_launch(words: Sequence[str]) -> UsageError:
+    line = shlex.join(words)
+    for at, word in enumerate(words[:-1]):
+        if PurePath(word).name in _SHELLS and re.fullmatch(r"-[a-z]*c", words[at + 1]):
+            return UsageError(
+                "the launch is inside a shell's script, where no option can be changed",
+                where=line,
+                hint="give the command itself, without the shell around it",
+            )
+        if PurePath(word).name == "vllm":
+            return UsageError(f"vllm {words[at + 1]} starts no server", where=line, hint=_HINT)
+    return UsageError("the command starts no vLLM server", where=line, hint=_HINT)
+
+
+def _read_options(argv: Sequence[str], first: int) -> list[Option]:
+    options: list[Option] = []
+    at = first
+    while at < len(argv) and argv[at] != "--":
+        if not _is_option(argv[at]):
+            at += 1
+            continue
+        option = _read_option(argv, at)
+        options.append(option)
+        at += option.width
+    return options
+
+
+def _read_option(argv: Sequence[str], at: int) -> Option:
+    spelled, equals, text = argv[at].partition("=")
+    if not spelled.startswith("--") and spelled not in SHORT and spelled[:2] in SHORT:
+        return Option(full_name(spelled[:2]), at, 1, spelled[:2], "", (argv[at][2:].removeprefix("="),))
+    name = full_name(spelled)
+    if equals:
+        return Option(name, at, 1, spelled, "=", (text,))
+    following = []
+    for word in argv[at + 1 :]:
+        if _is_option(word) or word == "--":
+            break
+        following.append(word)
+    count = {"none": 0, "one": 1, "several": len(following), None: 1}[arity(name)]
+    texts = tuple(following[:count])
+    return Option(name, at, 1 + len(texts), spelled, " ", texts)
+
+
+def _is_option(word: str) -> bool:
+    return len(word) > 1 and word.startswith("-") and word != "--" and not _NUMBER.match(word)
+
+
+def _respelled(option: Option, name: str, value: Any) -> list[str]:
+    if isinstance(value, bool) and (arity(name) == "none" or not option.texts):
+        return _spelled_new(name, value)
+    if option.joiner == " ":
+        return [option.spelled, *_texts(value)]
+    return [option.spelled + option.joiner + " ".join(_texts(value))]
+
+
+def _spelled_new(name: str, value: Any) -> list[str]:
+    head, dot, path = name.partition(".")
+    spelled = head.replace("_", "-") + dot + path
+    if isinstance(value, bool) and (head in SWITCHES or arity(head) is None):
+        return [f"--{spelled}" if value else f"--no-{spelled}"]
+    return [f"--{spelled}", *_texts(value)]
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [str(item) for item in value]
+    if isinstance(value, dict | bool):
+        return [json.dumps(value, separators=(",", ":"))]
+    return [str(value)]
+
+
+def _with_key(whole: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    head, *rest = path
+    inner = whole.get(head)
+    return {
+        **whole,
+        head: _with_key(inner if isinstance(inner, dict) else {}, rest, value) if rest else value,
+    }
+
+
+def _replaced(launch: Launch, at: int, width: int, words: Sequence[str]) -> Launch:
+    return read_again(launch, _spliced(launch.argv, at, width, words))
+
+
+def _spliced(argv: Sequence[str], at: int, width: int, words: Sequence[str]) -> list[str]:
+    return [*argv[:at], *words, *argv[at + width :]]
+
+
+def _names(words: Sequence[str]) -> set[str]:
+    return {PurePath(word).name for word in words}

@@ -1,0 +1,174 @@
+"""Takes a program's output as fast as it comes: into a log file, through to our own streams, and to a watcher."""
+
+import contextlib
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+KEPT_HEAD_BYTES = 64 << 20
+"""How much of the output's beginning the log file keeps: every start-up, with room to spare."""
+
+KEPT_TAIL_BYTES = 16 << 20
+"""How much of the output's end it keeps besides."""
+
+BACKLOG_BYTES = 8 << 20
+"""How far the watcher may fall behind before it misses lines; the log file misses none."""
+
+_CHUNK_BYTES = 1 << 16
+_LINE_BYTES = 1 << 16
+
+
+class Chunks:
+    """The newest bytes of a stream, up to a limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held: deque[bytes] = deque()
+        self.held_bytes = 0
+        self.dropped_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Append, and let the oldest go beyond the limit."""
+        self.held.append(data)
+        self.held_bytes += len(data)
+        while self.held_bytes > self.limit_bytes:
+            oldest = self.held.popleft()
+            self.held_bytes -= len(oldest)
+            self.dropped_bytes += len(oldest)
+
+    def take(self, most_bytes: int) -> bytes:
+        """Remove and return the oldest bytes, about as many as asked for."""
+        taken = []
+        size = 0
+        while self.held and size < most_bytes:
+            taken.append(self.held.popleft())
+            size += len(taken[-1])
+        self.held_bytes -= size
+        return b"".join(taken)
+
+
+class LogFile:
+    """The beginning and the end of an output in a file; a full disk ends the writing, never the program.
+
+    Attributes:
+        path: the file, readable by its owner alone.
+        failure: why writing has ended early; None while all is well.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failure: str | None = None
+        self.left_bytes = KEPT_HEAD_BYTES
+        self.tail = Chunks(KEPT_TAIL_BYTES)
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def add(self, data: bytes) -> None:
+        """Keep some output."""
+        head, rest = data[: self.left_bytes], data[self.left_bytes :]
+        self.left_bytes -= len(head)
+        self._write(head)
+        if rest:
+            self.tail.add(rest)
+
+    def close(self) -> None:
+        """Write the end behind the beginning, with a line that says what is missing between them."""
+        if self.tail.dropped_bytes:
+            self._write(f"\n... {self.tail.dropped_bytes:,} bytes of output are left out here ...\n".encode())
+        self._write(self.tail.take(KEPT_TAIL_BYTES))
+        os.close(self.descriptor)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data and self.failure is None:
+                data = data[os.write(self.descriptor, data) :]
+        except OSError as error:
+            self.failure = error.strerror or str(error)
+
+
+class Capture:
+    """A thread that drains a program's output.
+
+    Args:
+        log: where it is kept.
+        streams: the pipes to read, each with the descriptor that its bytes are passed on to; None passes nothing on.
+    """
+
+    def __init__(self, log: LogFile, streams: Mapping[int, int | None]) -> None:
+        self.log = log
+        self.streams = dict(streams)
+        self.arrived = threading.Event()
+        self.total_bytes = 0
+        self._backlog = Chunks(BACKLOG_BYTES)
+        self._lock = threading.Lock()
+        self._partial = b""
+        self._thread = threading.Thread(target=self._drain, name="capture", daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """True when every writer has closed its end and all of it is kept."""
+        return not self._thread.is_alive()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the output."""
+        self._thread.join(seconds)
+
+    def take_lines(self) -> list[str]:
+        """The whole lines that have come since the last call, up to about a mebibyte."""
+        self.arrived.clear()
+        with self._lock:
+            data = self._backlog.take(1 << 20)
+            more = bool(self._backlog.held)
+        if more:
+            self.arrived.set()
+        *lines, rest = (self._partial + data).split(b"\n")
+        if len(rest) > _LINE_BYTES or (self.ended and not more):
+            lines, rest = [*lines, rest] if rest else lines, b""
+        self._partial = rest
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def _drain(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for stream in self.streams:
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    if data := os.read(key.fd, _CHUNK_BYTES):
+                        self._keep(key.fd, data)
+                    else:
+                        selector.unregister(key.fd)
+                        os.close(key.fd)
+        self.log.close()
+        self.arrived.set()
+
+    def _keep(self, stream: int, data: bytes) -> None:
+        self.log.add(data)
+        self._pass_on(stream, data)
+        with self._lock:
+            self.total_bytes += len(data)
+            self._backlog.add(data)
+        self.arrived.set()
+
+    def _pass_on(self, stream: int, data: bytes) -> None:
+        target = self.streams[stream]
+        if target is None:
+            return
+        try:
+            while data:
+                data = data[os.write(target, data) :]
+        except OSError:
+            # Nobody reads it any more, or its disk is full: the program must not suffer from that.
+            self.streams[stream] = None
+
+
+def open_pipe() -> tuple[int, int]:
+    """A pipe as large as the kernel gives, so that a burst never waits for the reader."""
+    read, write = os.pipe()
+    with contextlib.suppress(OSError, AttributeError):
+        import fcntl
+
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
+    return read, write
