@@ -16,6 +16,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         level: ``INFO``, ``WARNING``, ``ERROR``...; None for bare output such as a raw traceback.
         time: the stamp as printed; None if there is none.
         source: vLLM's source position, such as ``core.py:936``; None for bare output.
+        origin: the container, host or pod whose output it is, as a platform printed it (``vllm-1``); None if not said.
     """
 
     number: int
@@ -26,3 +27,4 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None
     time: str | None = None
     source: str | None = None
+    origin: str | None = None

@@ -1,0 +1,85 @@
+"""What is common to all lines of a log: its width, its order, its indentation, a prefix of its own."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from fitserve.facts.reading.leads import leads_of
+from fitserve.facts.reading.order import is_newest_first
+from fitserve.facts.reading.paste import unpasted
+from fitserve.facts.reading.peel import Said, peel
+from fitserve.facts.reading.pieces import tag_at_end
+from fitserve.facts.reading.record import RECORD, TAG
+from fitserve.facts.reading.wrap import Wrap, joined, wrap_of
+
+SAMPLE_LINES = 2000
+"""The lines that are looked at before the first one is given out."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What is common to all lines of a log.
+
+    Attributes:
+        indent: columns by which all of it is indented.
+        quoted: it stands in a quotation.
+        wrap: how a terminal has broken its lines; None if it has not.
+        leads: patterns of prefixes that only this log's writer has.
+        newest_first: the last event stands in the first line.
+    """
+
+    indent: int = 0
+    quoted: bool = False
+    wrap: Wrap | None = None
+    leads: tuple[re.Pattern[str], ...] = ()
+    newest_first: bool = False
+
+
+def shape_of(sample: Sequence[str]) -> Shape:
+    """Find the shape of a log from its first lines."""
+    filled = [line for line in sample if line.strip()]
+    quoted = 2 * sum(line.startswith((">", "&gt;")) for line in filled) > len(filled)
+    lines = [text for line in sample for text in unpasted(line, quoted=quoted)]
+    indent = _indent_of(lines)
+    if indent:
+        lines = [text for line in sample for text in unpasted(line, quoted=quoted, indent=indent)]
+    starts = leads_of(line[: found.start()] for line in lines if (found := RECORD.search(line)))
+    wrap = wrap_of(lines, starts)
+    whole = [text for _, text in joined(enumerate(lines), wrap)] if wrap else lines
+    said = [part for text in whole for part in peel(Said(text=text))]
+    leads = leads_of(_lead(part.text) for part in said)
+    return Shape(
+        indent=indent,
+        quoted=quoted,
+        wrap=wrap,
+        leads=leads,
+        newest_first=is_newest_first([_stamp(part) for part in said], [_message(part.text) for part in said]),
+    )
+
+
+def _indent_of(lines: Sequence[str]) -> int:
+    """The columns before most of the lines that start with a prefix of vLLM's, or a traceback."""
+    indents: Counter[int] = Counter()
+    for line in lines:
+        bare = line.lstrip(" \t")
+        if TAG.match(bare) or RECORD.match(bare) or bare.startswith("Traceback (most recent call last)"):
+            indents[len(line) - len(bare)] += 1
+    return indents.most_common(1)[0][0] if indents else 0
+
+
+def _lead(text: str) -> str:
+    """What stands before vLLM's own prefix in a line."""
+    if not (found := RECORD.search(text)):
+        return ""
+    lead = text[: found.start()]
+    tag = tag_at_end(lead)
+    return lead[: tag.start()] if tag else lead
+
+
+def _stamp(said: Said) -> str | None:
+    return said.time or (found["time"] if (found := RECORD.search(said.text)) else None)
+
+
+def _message(text: str) -> str:
+    return text[found.end() :] if (found := RECORD.match(text)) else text
