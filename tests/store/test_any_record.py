@@ -2,10 +2,14 @@
 
 import tempfile
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fitserve.report.json_v1 import FixJson, fix_json
 from fitserve.report.record import Record, record_from_json, record_to_json
+from fitserve.report.record_markdown import render_record_markdown
+from fitserve.report.record_text import render_record
 from fitserve.store.journal import open_journal
 
 
@@ -32,6 +36,17 @@ def test_a_record_comes_back_from_the_journal(
         assert [] == complaints
         assert record == journal.load(record.run or "last")
         assert record == journal.load("last")
+
+
+@given(data=st.data())
+def test_every_record_can_be_read(records: st.SearchStrategy[Record], data: st.DataObject) -> None:
+    """Any record has a text and a Markdown with its id, and a JSON that comes back."""
+    record = data.draw(records)
+    fix = fix_json(record)
+
+    assert record.run in render_record(record)
+    assert record.run in render_record_markdown(record)
+    assert fix == msgspec.json.decode(msgspec.json.encode(fix), type=FixJson)
 
 
 @given(text=st.text())

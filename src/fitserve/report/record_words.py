@@ -1,0 +1,158 @@
+"""The words and figures that every reading of a record shares. Rounding happens here and not before."""
+
+import shlex
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from fitserve.diagnose.finding import Scalar
+from fitserve.report.record import Record
+from fitserve.trial.outcome import Change, PhaseTime, Trial
+from fitserve.units import gib
+
+NOT_GIVEN = "not given"
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that was predicted for a trial, and what vLLM printed.
+
+    Attributes:
+        name: the figure's name with its unit.
+        predicted: in words.
+        measured: in words.
+    """
+
+    name: str
+    predicted: str
+    measured: str
+
+
+def option_of(flag: str) -> str:
+    """A setting as it is typed: ``--max-model-len``, or the environment variable's own name."""
+    return flag if flag.isupper() else f"--{flag.replace('_', '-')}"
+
+
+def change_words(change: Change | None) -> str:
+    """The one difference to the trial before: ``--max-model-len 131072 -> 76304``."""
+    if change is None:
+        return "as given"
+    before = NOT_GIVEN if change.value_from is None else _setting_words(change.value_from)
+    after = "taken away" if change.to is None else _setting_words(change.to)
+    return f"{option_of(change.flag)} {before} -> {after}"
+
+
+def _setting_words(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def seconds_words(seconds: float) -> str:
+    """A duration with one decimal: ``41.2 s``."""
+    return f"{seconds:,.1f} s"
+
+
+def ending_words(trial: Trial) -> str:
+    """How a trial ended and when: ``failed after 41.2 s, exit code 1``."""
+    words = f"{trial.outcome} after {seconds_words(trial.seconds)}"
+    if trial.exit_code is not None:
+        words += f", exit code {trial.exit_code}"
+    if trial.signal is not None:
+        words += f", killed by signal {trial.signal}"
+    return words
+
+
+def outcome_words(record: Record) -> str:
+    """How a run ended, in a few words; the journal's list says the same."""
+    if record.outcome is None:
+        return "unfinished"
+    if record.outcome != "served":
+        return record.outcome.replace("-", " ")
+    if record.verification is None:
+        return "served, not verified"
+    return "served and proven" if record.verification.passed else "served, but a check failed"
+
+
+def phase_durations(phases: list[PhaseTime], end_seconds: float) -> list[tuple[str, float]]:
+    """Each phase and how long it lasted: until the next began, the last until the start's end.
+
+    Args:
+        phases: when each began, in order.
+        end_seconds: the whole start.
+    """
+    marks = [*(phase.start_seconds for phase in phases), end_seconds]
+    return [
+        (phase.stage, max(0.0, end - start))
+        for phase, (start, end) in zip(phases, pairwise(marks), strict=True)
+    ]
+
+
+def memory_words(trial: Trial) -> str:
+    """What the trial's processes held at most; empty where nothing was measured."""
+    words = []
+    if trial.memory.peak_rss_bytes:
+        words.append(f"{gib(trial.memory.peak_rss_bytes)} resident")
+    if trial.memory.peak_gpu_bytes is not None:
+        words.append(f"{gib(trial.memory.peak_gpu_bytes)} on the devices")
+    return f"at most {' and '.join(words)}" if words else ""
+
+
+def comparisons(trial: Trial, before: Trial | None) -> list[Comparison]:
+    """The figures that the advice behind a trial predicted and those that vLLM printed in it, by name.
+
+    Args:
+        trial: the trial.
+        before: the one before it, whose diagnosis advised the change.
+    """
+    predicted = _predictions(trial, before)
+    measured = trial.memory.printed
+    names = [*predicted, *(name for name in measured if name not in predicted)]
+    return [
+        Comparison(
+            name=name,
+            predicted=value_words(name, predicted[name]) if name in predicted else "",
+            measured=value_words(name, measured[name]) if name in measured else "",
+        )
+        for name in names
+    ]
+
+
+def _predictions(trial: Trial, before: Trial | None) -> Mapping[str, Any]:
+    if trial.change is None or before is None or before.diagnosis is None:
+        return {}
+    for advice in before.diagnosis.advice:
+        if (advice.flag, advice.to) == (trial.change.flag, trial.change.to):
+            return advice.predicted
+    return {}
+
+
+def value_words(name: str, value: Any) -> str:
+    """A figure in words: sizes in GiB, whole numbers grouped, an interval with its ends, an unknown with its reason."""
+    if isinstance(value, dict) and "unknown" in value:
+        return f"unknown: {value['unknown']}"
+    if isinstance(value, dict) and {"low", "expected", "high"} <= value.keys():
+        low, expected, high = (value_words(name, value[key]) for key in ("low", "expected", "high"))
+        return expected if low == high else f"{expected} ({low} to {high})"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if name.endswith("_bytes"):
+        return gib(value)
+    return f"{value:,}"
+
+
+def checks_words(record: Record) -> str:
+    """How many checks passed, failed and were left out."""
+    if record.verification is None:
+        return "no check was made"
+    results = [check.passed for check in record.verification.checks]
+    words = f"{results.count(True)} of {len(results)} checks passed"
+    return f"{words}, {results.count(None)} left out" if None in results else words
+
+
+def shell_words(argv: list[str], env: Mapping[str, str] | None = None) -> str:
+    """A command as it is typed in a shell, its variables first."""
+    return " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(argv)]
+    )

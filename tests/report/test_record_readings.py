@@ -1,0 +1,78 @@
+"""Each folder of ``records`` is a run's ``record.json`` and its readings, whole. A case is added by a folder.
+
+A reading is written anew by deleting its file and running the test once: it fails, and the file is there to look at.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fitserve.report.json_v1 import fix_json
+from fitserve.report.record import Record, record_from_json
+from fitserve.report.record_markdown import render_record_markdown, without_secrets
+from fitserve.report.record_text import render_record
+
+CASES = sorted((Path(__file__).parent / "records").iterdir())
+
+
+def fix_text(record: Record) -> str:
+    """``fix --json``, indented for the eye."""
+    return msgspec.json.format(msgspec.json.encode(fix_json(record)), indent=1).decode() + "\n"
+
+
+READINGS: dict[str, Callable[[Record], str]] = {
+    "text.txt": render_record,
+    "markdown.md": render_record_markdown,
+    "fix.json": fix_text,
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_record_reads_as_it_is_kept(case: Path, reading: str) -> None:
+    """A run's text, Markdown and JSON are the files beside its record."""
+    actual = READINGS[reading](record_from_json((case / "record.json").read_bytes()))
+    kept = case / reading
+    if not kept.exists():
+        kept.write_text(actual, encoding="utf-8")
+        pytest.fail(f"{kept} was not there; look at what is written there now")
+
+    assert kept.read_text(encoding="utf-8") == actual
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_markdown_holds_no_secret(case: Path) -> None:
+    """What an issue gets has none of the keys and tokens that the command and its variables hold."""
+    text = render_record_markdown(record_from_json((case / "record.json").read_bytes()))
+
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["vllm", "--api-key", "a", "--port", "1"], ["vllm", "--api-key", "***", "--port", "1"]),
+        (["--api_key=a", "m"], ["--api_key=***", "m"]),
+        (["HF_TOKEN=a", "vllm"], ["HF_TOKEN=***", "vllm"]),
+        (["--hf-token", "a"], ["--hf-token", "***"]),
+        (["--api-key", "a", "b", "--port", "1"], ["--api-key", "***", "***", "--port", "1"]),
+        (
+            ["--tokenizer", "a", "--max-num-batched-tokens", "8192"],
+            ["--tokenizer", "a", "--max-num-batched-tokens", "8192"],
+        ),
+        (["--ssl-keyfile", "a", "--api-key"], ["--ssl-keyfile", "a", "--api-key"]),
+    ],
+)
+def test_secrets_are_found_by_their_names(argv: list[str], expected: list[str]) -> None:
+    """The values of keys, tokens and passwords are left out; tokens that are counted stay."""
+    assert expected == without_secrets(argv)
+
+
+def test_a_fence_outlasts_the_text_in_it() -> None:
+    """A log line with a Markdown fence in it does not end the block that it stands in."""
+    record = record_from_json((CASES[0] / "record.json").read_bytes())
+    fenced = msgspec.structs.replace(record, command=["vllm", "serve", "````"])
+
+    assert "`````sh\nvllm serve '````'\n`````" in render_record_markdown(fenced)
