@@ -106,7 +106,7 @@ def _config(ids: dict[str, int]) -> dict[str, Any]:
         "hidden_size": 256,
         "intermediate_size": 512,
         "num_hidden_layers": NUM_LAYERS,
-        "num_attention_heads": 8,
+        "num_attention_heads": NUM_KV_HEADS,
         "num_key_value_heads": NUM_KV_HEADS,
         "head_dim": HEAD_DIM,
         "hidden_act": "silu",
