@@ -1,0 +1,152 @@
+"""One answer of a server, and how foreign JSON is read: any shape is possible, none raises."""
+
+import re
+from typing import Any
+
+import msgspec
+
+EXCERPT_CHARACTERS = 160
+MAX_EVENTS_BEYOND_TOKENS = 64
+"""Events of a stream that carry no token: the role, keep-alives, the usage, a split character."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back for one request, or what went wrong.
+
+    Attributes:
+        status: the HTTP status; None where no answer began.
+        error_type: the kind of trouble, such as ``timeout``, ``http-500`` or ``request-too-long``; None if none.
+        error: the trouble in the server's words or ours.
+        body: the decoded JSON of an answer that is not a stream.
+        text: the generated text, or an excerpt of a body that is no JSON.
+        seconds: from the request to the end of the answer.
+        first_token_seconds: from the request to the first token; None where none came.
+        token_gaps_seconds: between one token event and the next.
+        events: token events seen.
+        prompt_tokens: as the server counted them.
+        output_tokens: as the server counted them.
+        finish_reason: as the server said it.
+        location: where a redirect points.
+        retries: how often the server had said that it was busy.
+    """
+
+    status: int | None = None
+    error_type: str | None = None
+    error: str = ""
+    body: Any = None
+    text: str = ""
+    seconds: float = 0.0
+    first_token_seconds: float | None = None
+    token_gaps_seconds: list[float] = []
+    events: int = 0
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    location: str = ""
+    retries: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True where the answer is a whole one."""
+        return self.error_type is None
+
+    @property
+    def trouble(self) -> str:
+        """The trouble as a person reads it: ``http-500: the server's words``."""
+        return f"{self.error_type}: {self.error}" if self.error else str(self.error_type)
+
+
+def entry(value: Any, *path: str | int) -> Any:
+    """The value at a path of a foreign JSON; None where the shape is another."""
+    for key in path:
+        if isinstance(value, dict) and isinstance(key, str):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value
+
+
+def whole_number(value: Any) -> int | None:
+    """An integer, or None (a boolean is none)."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text_of(value: Any) -> str:
+    """A string, or nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a foreign text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= EXCERPT_CHARACTERS else line[: EXCERPT_CHARACTERS - 3] + "..."
+
+
+def generated_text(choice: Any) -> str:
+    """The text of a choice: a completion, a message, a stream's piece of either, or its reasoning."""
+    for message in (entry(choice, "message"), entry(choice, "delta")):
+        for key in ("content", "reasoning_content", "reasoning"):
+            if text := text_of(entry(message, key)):
+                return text
+    return text_of(entry(choice, "text"))
+
+
+def usage(body: Any) -> tuple[int | None, int | None]:
+    """Tokens in and out, as the server counted them."""
+    counted = entry(body, "usage")
+    return whole_number(entry(counted, "prompt_tokens")), whole_number(entry(counted, "completion_tokens"))
+
+
+def error_message(body: Any) -> str:
+    """The server's own words for an error.
+
+    Source: vLLM 0.32.0 ``entrypoints/serve/engine/protocol.py`` (``{"error": {"message"}}``), its 401
+    (``{"error": "Unauthorized"}``), releases before 0.10 (``{"object": "error", "message"}``), FastAPI (``{"detail"}``).
+    """
+    for path in (("error", "message"), ("error",), ("message",), ("detail",)):
+        value = entry(body, *path)
+        if isinstance(value, str) and value:
+            return value
+    detail = entry(body, "detail")
+    return str(detail) if detail else ""
+
+
+_MODEL_UNKNOWN = re.compile(
+    r"\bmodel\b.{0,300}?(does not exist|not found|not exist|not loaded|unknown)", re.IGNORECASE | re.DOTALL
+)
+_OUTPUT_TOO_LONG = re.compile(
+    r"max(_completion)?_tokens\W.{0,80}?(too large|cannot be greater|at least 1, got 0)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TOO_LONG = re.compile(
+    r"(maximum|model's|model) (context|model|input|sequence) length|context (length|size|window)"
+    r"|longer than the (maximum|model)|too long to fit|exceeds? .{0,40}(context|max_model_len)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_TEMPLATE = re.compile(r"chat[ _]template", re.IGNORECASE)
+_NOT_THIS_MODEL = re.compile(
+    r"does not support|not supported (for|by) (this|the) (model|task)|no such task", re.IGNORECASE
+)
+
+
+def http_error_type(status: int, message: str) -> str:
+    """The name of a refused request.
+
+    Source: the messages of vLLM 0.2 to 0.33 for requests beyond ``max_model_len``. 0.32.0 first cuts ``max_tokens``
+    to the room that is left and then refuses a prompt of exactly ``max_model_len`` with "max_tokens must be at least
+    1, got 0" (seen at ``/v1/completions``).
+    """
+    if status == 404 and _MODEL_UNKNOWN.search(message):
+        return "model-name-unknown"
+    if status in (400, 413, 422):
+        if _OUTPUT_TOO_LONG.search(message):
+            return "max-tokens-too-large"
+        if _TOO_LONG.search(message):
+            return "request-too-long"
+        if _NO_TEMPLATE.search(message):
+            return "no-chat-template"
+    if status in (400, 404, 500, 501) and _NOT_THIS_MODEL.search(message):
+        return "not-supported"
+    return f"http-{status}"

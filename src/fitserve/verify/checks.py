@@ -1,0 +1,155 @@
+"""Small requests with whole answers: chat, completion, embedding and pooling, streamed and not."""
+
+from typing import Any
+
+from fitserve.verify.answer import Answer, entry, excerpt, generated_text, text_of, whole_number
+from fitserve.verify.ask import ask
+from fitserve.verify.session import Session
+from fitserve.verify.verification import Check
+
+SMALL_OUTPUT_TOKENS = 8
+_CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Say hello."}]}
+_COMPLETION: dict[str, Any] = {"prompt": "Once upon a time"}
+_STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+GENERATING = ("chat", "chat-stream", "completion", "completion-stream")
+"""The checks of which one must pass where a model generates text."""
+
+_POOLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("embedding", "/v1/embeddings", {"input": "Hello"}),
+    ("pooling", "/pooling", {"input": "Hello"}),
+    ("classification", "/classify", {"input": "Hello"}),
+    ("score", "/score", {"text_1": "Hello", "text_2": "Goodbye"}),
+)
+"""Each task of a model that generates nothing, with its endpoint in vLLM 0.32.0 ``entrypoints/pooling``."""
+
+
+async def check_answers(session: Session) -> None:
+    """Ask every endpoint that the server has for one small answer.
+
+    A pooling model has no endpoint that generates: then its own ones are asked, and the first that answers is its check.
+    """
+    small = {"max_tokens": SMALL_OUTPUT_TOKENS, "temperature": 0}
+    for name, path, body in (
+        ("chat", "/v1/chat/completions", _CHAT | small),
+        ("chat-stream", "/v1/chat/completions", _CHAT | small | _STREAM),
+        ("completion", "/v1/completions", _COMPLETION | small),
+        ("completion-stream", "/v1/completions", _COMPLETION | small | _STREAM),
+    ):
+        await _check_generation(session, name, path, body)
+    asked = [session.found(name) for name in GENERATING]
+    if all(check is not None and check.error_type in _ABSENT for check in asked):
+        await _check_pooling(session)
+
+
+_ABSENT = frozenset({"not-supported", "http-404", "http-405", "http-501"})
+"""What a server says of an endpoint that it does not have."""
+
+
+async def _check_generation(session: Session, name: str, path: str, body: dict[str, Any]) -> Check:
+    expected = "tokens, their count and a finish_reason"
+    model = session.served.model
+    if model is None:
+        return session.skip(name, expected, "no model name is known")
+    answer = await ask(session, path, {"model": model, **body})
+    if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
+        why = (
+            f"the model has no chat template; completions decide ({excerpt(answer.error)})"
+            if answer.error_type == "no-chat-template"
+            else f"no such endpoint here: {answer.trouble}"
+        )
+        return session.record(
+            Check(
+                name=name,
+                passed=None,
+                expected=expected,
+                actual=f"cannot be asked: {why}",
+                seconds=round(answer.seconds, 3),
+                error_type=answer.error_type,
+            )
+        )
+    error_type, actual = judge_stream(answer) if body.get("stream") else judge_generation(answer)
+    return session.record(answer_check(name, answer, expected, actual, error_type))
+
+
+def answer_check(name: str, answer: Answer, expected: str, actual: str, error_type: str | None) -> Check:
+    """A check of one answer; it passed where no error type is left."""
+    return Check(
+        name=name,
+        passed=error_type is None,
+        expected=expected,
+        actual=actual,
+        seconds=round(answer.seconds, 3),
+        prompt_tokens=answer.prompt_tokens,
+        output_tokens=answer.output_tokens,
+        error_type=error_type,
+    )
+
+
+def judge_generation(answer: Answer) -> tuple[str | None, str]:
+    """Does a whole answer hold generated tokens? The error type, or None, and the words."""
+    if not answer.ok:
+        return answer.error_type, answer.trouble
+    if answer.body is None:
+        return "not-json", f"no JSON: {excerpt(answer.text) or 'an empty answer'}"
+    choice = entry(answer.body, "choices", 0)
+    if choice is None:
+        return "not-openai-compatible", f"no choices in the answer: {excerpt(str(answer.body))}"
+    reason = text_of(entry(choice, "finish_reason"))
+    return _judge_content(generated_text(choice), answer.output_tokens, reason)
+
+
+def judge_stream(answer: Answer) -> tuple[str | None, str]:
+    """Did a stream carry generated tokens to its end? The error type, or None, and the words."""
+    if not answer.ok:
+        return answer.error_type, answer.trouble
+    return _judge_content(answer.text, answer.output_tokens, answer.finish_reason or "")
+
+
+def _judge_content(text: str, output_tokens: int | None, finish_reason: str) -> tuple[str | None, str]:
+    # Special tokens have no text, so the count decides where the server gives one.
+    if not (output_tokens or (output_tokens is None and text)):
+        return "empty-answer", "an answer without a token"
+    if not finish_reason:
+        return "no-finish-reason", "an answer without a finish_reason"
+    count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
+    return None, f"{count}, {finish_reason}: {excerpt(text)[:40]!r}"
+
+
+async def _check_pooling(session: Session) -> None:
+    model = session.served.model
+    for name, path, body in _POOLING:
+        answer = await ask(session, path, {"model": model, **body})
+        if answer.error_type in _ABSENT:
+            continue
+        error_type, actual = judge_pooling(answer)
+        session.record(answer_check(name, answer, "a vector or scores of numbers", actual, error_type))
+        return
+    session.record(
+        Check(
+            name="endpoints",
+            passed=False,
+            expected="one endpoint that answers",
+            actual="no endpoint that generates, embeds, pools, classifies or scores",
+            error_type="not-openai-compatible",
+        )
+    )
+
+
+def judge_pooling(answer: Answer) -> tuple[str | None, str]:
+    """Does the answer of a pooling endpoint hold finite numbers? The error type, or None, and the words."""
+    if not answer.ok:
+        return answer.error_type, answer.trouble
+    first = entry(answer.body, "data", 0)
+    for key in ("embedding", "data", "probs", "score"):
+        numbers = list(_numbers(entry(first, key)))
+        if numbers:
+            return None, f"{len(numbers):,} numbers"
+    return "not-openai-compatible", f"no numbers in the answer: {excerpt(str(answer.body))}"
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, list):
+        return [number for part in value for number in _numbers(part)]
+    is_number = isinstance(value, float) or whole_number(value) is not None
+    return [value] if is_number else []

@@ -1,0 +1,81 @@
+"""What a verification knows while it runs: the server's own words, and the answers so far."""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from fitserve.verify.client import Client
+from fitserve.verify.metrics import Gauges, parse_metrics
+from fitserve.verify.options import Options
+from fitserve.verify.verification import Check
+
+METRICS_DEADLINE_SECONDS = 5.0
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server said of itself.
+
+    Attributes:
+        names: the served model names.
+        model: the name that the checks' requests carry; None where none is known.
+        max_model_len: the longest request in tokens, prompt and output together; None where it does not say.
+        version: vLLM's version; None for another server.
+        software: the server's software as far as its answers show it; empty if they do not.
+    """
+
+    names: list[str] = []
+    model: str | None = None
+    max_model_len: int | None = None
+    version: str | None = None
+    software: str = ""
+
+
+class Session:
+    """One verification in progress.
+
+    Args:
+        client: the connection.
+        options: what is asked.
+        on_check: called with each check as it is answered.
+    """
+
+    def __init__(self, client: Client, options: Options, on_check: Callable[[Check], None]) -> None:
+        self.client = client
+        self.options = options
+        self.served = Served()
+        self.checks: list[Check] = []
+        self._on_check = on_check
+
+    def record(self, check: Check) -> Check:
+        """Keep a check's answer and show it."""
+        self.checks.append(check)
+        self._on_check(check)
+        return check
+
+    def skip(self, name: str, expected: str, why: str) -> Check:
+        """Keep a check that could not be asked."""
+        return self.record(Check(name=name, passed=None, expected=expected, actual=f"cannot be asked: {why}"))
+
+    def found(self, name: str) -> Check | None:
+        """An earlier check by its name."""
+        return next((check for check in self.checks if check.name == name), None)
+
+    async def gauges(self) -> Gauges | None:
+        """The scheduler's state now; None where the server does not publish it."""
+        answer = await self.client.get(
+            "/metrics", min(METRICS_DEADLINE_SECONDS, self.options.deadline_seconds)
+        )
+        return parse_metrics(answer.text) if answer.ok else None
+
+
+class Stopwatch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far, to the millisecond."""
+        return round(time.perf_counter() - self._start, 3)
