@@ -5,7 +5,7 @@ import click
 from fitserve.cli.options import Output, output_options
 from fitserve.store.journal import RunList, RunSummary, open_journal_to_read
 
-COMMAND_CHARACTERS = 60
+COMMAND_CHARACTERS = 56
 
 
 @click.command(short_help="what was tried")

@@ -1,0 +1,70 @@
+"""What a command imports: a fast start is guarded by names, not by a clock."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {
+    "aiohttp",
+    "alembic",
+    "asyncio",
+    "filelock",
+    "huggingface_hub",
+    "multiprocessing",
+    "prometheus_client",
+    "psutil",
+    "pynvml",
+    "rich",
+    "sqlalchemy",
+    "sqlite3",
+    "ssl",
+    "yaml",
+}
+"""Packages that only the commands that start, watch, ask or keep something need."""
+
+RUN = """
+import json, sys
+from fitserve.cli import main
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+print(json.dumps({"code": code, "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+
+
+def modules_after(*arguments: str, stdin: str = "") -> tuple[int, set[str]]:
+    """The exit code of a command, and every module that it has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], input=stdin, capture_output=True, text=True, check=True
+    )
+    seen = json.loads(done.stderr.splitlines()[-1])
+    return seen["code"], set(seen["modules"])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """The help and the version pay for no command and for no package of one."""
+    code, modules = modules_after(*arguments)
+
+    assert 0 == code
+    assert set() == modules & (HEAVY | {"msgspec", "fitserve.facts", "fitserve.diagnose", "fitserve.store"})
+
+
+@pytest.mark.parametrize("command", ["diagnose", "explain"])
+def test_reading_imports_nothing_heavy(command: str) -> None:
+    """A command that only reads pays for no database, no network, no process table, no terminal layout."""
+    source = Path(__file__).parents[2] / f"src/fitserve/cli/{command}.py"
+    if not source.exists():
+        pytest.skip(f"{source.name} is not written yet")
+    arguments = ["diagnose", "-"] if command == "diagnose" else ["explain"]
+    code, modules = modules_after(
+        *arguments, stdin="INFO 01-01 00:00:00 [api_server.py:1] vLLM API server version 0.19.0\n"
+    )
+
+    assert code in (0, 1, 3)
+    assert f"fitserve.cli.{command}" in modules
+    assert set() == modules & HEAVY
