@@ -29,7 +29,7 @@ for name in names:
     except metadata.PackageNotFoundError:
         pass
 """
-_TRAMPOLINE = re.compile(r"""'''exec' "?(?P<python>[^"]+?)"? "\\$0\"""")
+_TRAMPOLINE = re.compile(r"'''exec' \"?(?P<python>.+?)\"? \"\$0\"")
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):

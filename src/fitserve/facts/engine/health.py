@@ -83,11 +83,10 @@ def _damage(folder: Path) -> str:
         try:
             with (info / "RECORD").open(newline="", encoding="utf-8") as record:
                 for name, _, size in csv.reader(record):
-                    if (
-                        size
-                        and not name.endswith(".pyc")
-                        and (info.parent / name).stat().st_size != int(size)
-                    ):
+                    if name.endswith(".pyc"):
+                        continue
+                    found_bytes = (info.parent / name).stat().st_size
+                    if size and found_bytes != int(size):
                         return f"{name} has another size than it was installed with"
         except FileNotFoundError as error:
             return f"{Path(error.filename).relative_to(info.parent)} is missing"

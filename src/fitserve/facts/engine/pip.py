@@ -16,7 +16,7 @@ POLL_SECONDS = 0.5
 
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON")
 _STEP = re.compile(
-    r"\s*(?P<verb>Collecting|Processing|Downloading|Using cached|Building wheel for) (?P<what>\S+)(?P<size> \(.+\))?"
+    r"\s*(?P<verb>Collecting|Processing|Downloading|Using cached|Building wheel for) (?P<what>\S+)(?P<size> \([\d.]+ [kMG]?B\))?"
 )
 _UNREACHABLE = re.compile(
     r"Retrying \(|Max retries exceeded|Failed to establish a new connection|Name or service not known"
