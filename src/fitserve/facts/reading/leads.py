@@ -1,6 +1,7 @@
 """Prefixes that only one log's writer has, learned from the records behind them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 _MOST_CHARACTERS = 200
@@ -19,12 +20,15 @@ def leads_of(prefixes: Iterable[str]) -> tuple[re.Pattern[str], ...]:
         prefixes: what stood before vLLM's own prefix, line by line.
     """
     forms: dict[str, list[list[str]]] = {}
-    for prefix in prefixes:
+    lines: Counter[str] = Counter()
+    for prefix, count in Counter(prefixes).items():
         if 0 < len(prefix) <= _MOST_CHARACTERS and prefix.strip() and not _PROGRESS.search(prefix):
             signs = _SIGN.findall(prefix)
-            forms.setdefault("".join(_kind(sign) for sign in signs), []).append(signs)
-    common = sorted(forms.values(), key=len, reverse=True)[:_MOST_LEADS]
-    patterns = (_pattern(rows) for rows in common if len(rows) >= _FEWEST_LINES)
+            form = "".join(_kind(sign) for sign in signs)
+            forms.setdefault(form, []).append(signs)
+            lines[form] += count
+    common = (form for form, count in lines.most_common(_MOST_LEADS) if count >= _FEWEST_LINES)
+    patterns = (_pattern(forms[form]) for form in common)
     return tuple(pattern for pattern in patterns if pattern)
 
 

@@ -41,7 +41,6 @@ def peel(said: Said, leads: tuple[re.Pattern[str], ...] = (), layers: int = _MOS
         layers: how many things are taken off at most.
     """
     for left in range(layers, 0, -1):
-        said.text = without_colours(said.text)
         if said.text.startswith("{") and (entry := entry_in(said.text)):
             for inner in _lines_of(said, entry):
                 yield from peel(inner, leads, left - 1)
@@ -57,7 +56,7 @@ def _lines_of(said: Said, entry: Entry) -> Iterator[Said]:
     for text in entry.text.split("\n"):
         yield msgspec.structs.replace(
             said,
-            text=text.rstrip("\r"),
+            text=without_colours(text.rstrip("\r")),
             process=entry.process or said.process,
             pid=entry.pid if entry.process or entry.pid else said.pid,
             level=entry.level or said.level,

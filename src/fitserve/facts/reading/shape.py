@@ -14,9 +14,6 @@ from fitserve.facts.reading.pieces import tag_at_end
 from fitserve.facts.reading.record import RECORD, TAG
 from fitserve.facts.reading.wrap import Wrap, joined, wrap_of
 
-SAMPLE_LINES = 2000
-"""The lines that are looked at before the first one is given out."""
-
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """What is common to all lines of a log.

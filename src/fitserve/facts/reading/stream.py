@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
 
 _CUT = b" [...] "
