@@ -5,11 +5,13 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from fitserve.errors import InputError, MachineError
 from fitserve.report.record import Record
@@ -73,6 +75,24 @@ def test_postgres_keeps_what_sqlite_keeps(url: str, make_record: MakeRecord, tmp
     assert "20260101-000000-aaaaaa" == again.delete("last")
     with pytest.raises(InputError, match="no log with the digest"):
         again.read_log(str(digest))
+
+
+def test_machines_make_the_journal_at_once(url: str) -> None:
+    """Processes that are the first on a new database, all at the same time, make one journal and none fails."""
+    program = "from fitserve.store.journal import open_journal; open_journal()"
+    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    said = []
+    for number in range(5):
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE new{number}")
+        environ = {**os.environ, "FITSERVE_DB": url.replace("/postgres?", f"/new{number}?")}
+        first = [
+            subprocess.Popen([sys.executable, "-c", program], env=environ, stderr=subprocess.PIPE)
+            for _ in range(4)
+        ]
+        said += [process.communicate()[1] for process in first]
+
+    assert [b""] * 20 == said
 
 
 def test_a_server_that_is_not_there_is_a_word(url: str) -> None:

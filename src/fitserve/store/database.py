@@ -56,21 +56,11 @@ class Database:
             MachineError: locked, damaged, newer than this version of the tool, or another program's database.
         """
         with explained(self.place):
-            schema = self._schema()
-            if schema == SCHEMA:
+            if self._is_newest():
                 return
             with self._alone():
-                schema = self._schema()
-                if schema is None:
-                    self._make()
-                elif schema < SCHEMA:
-                    self._upgrade()
-                elif schema > SCHEMA:
-                    raise MachineError(
-                        f"the journal has schema {schema}, and this fitserve knows up to {SCHEMA}",
-                        where=self.place.shown,
-                        hint="upgrade fitserve",
-                    )
+                if not self._is_newest():
+                    self._make_or_upgrade()
 
     def check(self) -> None:
         """Refuse anything but the newest schema, without a write.
@@ -113,17 +103,35 @@ class Database:
         if self.place.path is not None and not self.place.path.exists():
             return None
         try:
-            with self._engine.begin() as connection:
-                name = connection.execute(sa.select(version.c.version_num)).scalar()
+            return self._version()
         except (sa.exc.OperationalError, sa.exc.ProgrammingError):
             with self._engine.begin() as connection:
                 tables = sa.inspect(connection).get_table_names()
             if VERSION_TABLE in tables:
-                raise
+                return self._version()  # another process has just made it, or the trouble is real
             self._refuse_foreign(tables)
             return None
+
+    def _version(self) -> int:
+        with self._engine.begin() as connection:
+            name = connection.execute(sa.select(version.c.version_num)).scalar()
         # Alembic leaves the table empty where every migration is still to come.
         return int(name) if name else 0
+
+    def _is_newest(self) -> bool:
+        """True where nothing is to be done.
+
+        Raises:
+            MachineError: the journal is newer than this version of the tool.
+        """
+        schema = self._schema()
+        if schema is not None and schema > SCHEMA:
+            raise MachineError(
+                f"the journal has schema {schema}, and this fitserve knows up to {SCHEMA}",
+                where=self.place.shown,
+                hint="upgrade fitserve",
+            )
+        return schema == SCHEMA
 
     def _refuse_foreign(self, tables: list[str]) -> None:
         if tables and self.place.path is not None:
@@ -151,6 +159,17 @@ class Database:
                 where=self.place.shown,
                 hint="try again when that has ended",
             ) from error
+
+    def _make_or_upgrade(self) -> None:
+        try:
+            if self._schema() is None:
+                self._make()
+            else:
+                self._upgrade()
+        except (sa.exc.ProgrammingError, sa.exc.IntegrityError):
+            # On a server another machine may have done it in the same moment; then it is done.
+            if not self._is_newest():
+                raise
 
     def _make(self) -> None:
         if self.place.path is not None:
