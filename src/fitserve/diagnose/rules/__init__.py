@@ -1,1 +1,1 @@
-"""One module a cause, beside its page."""
+"""The causes, one module each: what happened, the arithmetic behind it, what to change and what not."""

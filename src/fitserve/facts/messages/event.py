@@ -19,6 +19,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         stage: the phase it belongs to, in the vocabulary of the causes.
         line: the line.
         numbers: what it carries, by name with units (``needed_gib``); a printed decimal stays its text in ``printed``.
+        cause: the cause that such a message names by itself; None where more lines must be seen.
+        weight: how much the message decides: 3 names the cause with its numbers, 2 names it, 1 may be an echo of
+            something else, 0 is a pattern that nobody has looked at.
     """
 
     id: str
@@ -26,3 +29,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     line: Line
     numbers: dict[str, Any] = {}
+    cause: str | None = None
+    weight: int = 2

@@ -1,0 +1,209 @@
+"""One boot of vLLM as its lines come: what they were, which traceback they ended, how far it came."""
+
+import re
+
+import msgspec
+
+from fitserve.facts.case import Case, read_case
+from fitserve.facts.line import Line
+from fitserve.facts.messages.catalogue import catalogue
+from fitserve.facts.messages.event import Event
+from fitserve.facts.settings import Setting, is_command, read_command, read_environment
+
+_FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line \d+, in (?P<function>[^\s(]{1,200})')
+_EXCEPTION = re.compile(
+    r"[A-Za-z_][\w.]{0,150}(?:Error|Exception|Exit|Interrupt|Unsupported|NotFound|Warning)(?::|$)"
+)
+_TRACEBACK = "Traceback (most recent call last)"
+
+BANNERS = frozenset(
+    {"api-server-version", "batch-api-version", "grpc-server-version", "logo-version", "args-namespace"}
+)
+ENGINE_STARTS = frozenset(
+    {"engine-config-v1", "engine-config-v0", "engine-config-v0-versioned", "engine-config-v0-bare"}
+)
+_READY = frozenset({"server-startup-complete", "server-running"})
+_REACHED = {
+    "weights-start": "weights",
+    "weights-shards": "weights",
+    "weights-done": "profiling",
+    "weights-done-v0": "profiling",
+    "weights-done-gb": "profiling",
+    "encoder-budget": "profiling",
+    "available-kv": "kv_cache",
+    "kv-bytes-pinned": "kv_cache",
+    "kv-bytes-pinned-joined": "kv_cache",
+    "profile-split": "kv_cache",
+    "profile-results-064": "kv_cache",
+    "kv-blocks": "kv_cache",
+    "kv-blocks-device": "kv_cache",
+    "kv-tokens": "kv_cache",
+    "kv-tokens-concurrency": "kv_cache",
+    "graph-capture-start": "graph_capture",
+    "graph-capture-start-decode": "graph_capture",
+    "graph-capture-note": "graph_capture",
+    "graph-capture-bar": "graph_capture",
+    "graph-capture-done": "warmup",
+    "graph-capture-done-old": "warmup",
+    "engine-ready": "warmup",
+    "server-startup-complete": "serving",
+    "server-running": "serving",
+}
+_ORDER = ("config", "weights", "profiling", "kv_cache", "graph_capture", "warmup", "serving")
+_KEPT_REPEATS = 200
+
+
+class Hit(msgspec.Struct, kw_only=True):
+    """A message that names a cause, with where it stood.
+
+    Attributes:
+        event: the message.
+        frames: ``file.py:function`` of the traceback that it ends or that follows it, outermost first.
+        phase: how far the start had come.
+        ready: the server was up.
+    """
+
+    event: Event
+    frames: list[str]
+    phase: str
+    ready: bool
+
+
+class Unrecognised(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line of a traceback that no message of the catalogue is."""
+
+    line: Line
+    phase: str
+    ready: bool
+
+
+class Boot:
+    """Collects one boot.
+
+    Args:
+        number: 1 for the first boot of a log.
+        typed: settings of a command or an environment shown before it.
+    """
+
+    def __init__(self, number: int, typed: dict[str, Setting] | None = None) -> None:
+        self.number = number
+        self.phase = "config"
+        self.ready = False
+        self.shut_down = False
+        self.events: list[Event] = []
+        self.hits: list[Hit] = []
+        self.wrappers: list[Event] = []
+        self.stats: list[Event] = []
+        self.unrecognised: list[Unrecognised] = []
+        self.tracebacks = 0
+        self.lines = 0
+        self.last_line: Line | None = None
+        self.typed: dict[str, Setting] = dict(typed or {})
+        self.is_vllms = False
+        self.mentions_vllm = False
+        self.is_python = False
+        self._frames: dict[tuple[str | None, int | None], list[str]] = {}
+        self._waiting: dict[tuple[str | None, int | None], list[Hit]] = {}
+        self._counts: dict[str, int] = {}
+
+    def feed(self, line: Line) -> list[Event]:
+        """Take one line; returns the messages that it is, the most specific first."""
+        self.lines += 1
+        self.last_line = line
+        key = (line.process, line.pid)
+        text = line.text
+        if frame := _FRAME.match(text):
+            self._add_frame(key, frame["path"], frame["function"])
+            return []
+        if _TRACEBACK in text:
+            self._open_traceback(key)
+        found = catalogue().events(line)
+        self._read_typed(line)
+        if found:
+            self._add(found, key)
+        elif key in self._frames and _EXCEPTION.match(text):
+            self.unrecognised.append(Unrecognised(line=line, phase=self.phase, ready=self.ready))
+        if not self.mentions_vllm and "vllm" in text.lower():
+            self.mentions_vllm = True
+        return found
+
+    @property
+    def case(self) -> Case:
+        """The facts of the boot so far."""
+        return read_case(self.events, self.typed, is_python=self.is_python)
+
+    @property
+    def failed(self) -> bool:
+        """True where a line says that something ended: a cause, a wrapper or a traceback."""
+        return bool(self.hits or self.wrappers or self.unrecognised)
+
+    def _read_typed(self, line: Line) -> None:
+        if line.level is not None:
+            return
+        if is_command(line.text):
+            self.is_vllms = True
+            self.typed.update(read_command(line.text, line.number))
+        elif "=" in line.text and len(self._counts) < 3:
+            self.typed.update(read_environment(line.text, line.number))
+
+    def _add_frame(self, key: tuple[str | None, int | None], path: str, function: str) -> None:
+        frames = self._frames.setdefault(key, [])
+        frames.append(f"{path.rsplit('/', 1)[-1]}:{function}")
+        if "/vllm/" in path:
+            self.is_vllms = True
+            if path.endswith("/vllm/entrypoints/llm.py"):
+                self.is_python = True
+
+    def _open_traceback(self, key: tuple[str | None, int | None]) -> None:
+        self.tracebacks += 1
+        frames: list[str] = []
+        self._frames[key] = frames
+        for hit in self._waiting.pop(key, []):
+            hit.frames = frames
+
+    def _add(self, found: list[Event], key: tuple[str | None, int | None]) -> None:
+        wrapper = next((event for event in found if event.role == "wrapper"), None)
+        best = found[0] if found[0].role != "wrapper" else next((e for e in found if e.role == "cause"), None)
+        if wrapper is not None:
+            self.wrappers.append(wrapper)
+        if any(catalogue()[event.id].is_vllms and event.weight > 0 for event in found):
+            self.is_vllms = True
+        if best is None:
+            return
+        if best.role == "cause":
+            self._add_hit(best, key)
+        self._add_event(best)
+
+    def _add_hit(self, event: Event, key: tuple[str | None, int | None]) -> None:
+        frames = self._frames.get(key)
+        hit = Hit(event=event, frames=frames or [], phase=self.phase, ready=self.ready)
+        self.hits.append(hit)
+        if not frames:
+            self._waiting.setdefault(key, []).append(hit)
+
+    def _add_event(self, event: Event) -> None:
+        if event.id.startswith("stats-"):
+            self.stats.append(event)
+            return
+        self._counts[event.id] = self._counts.get(event.id, 0) + 1
+        if self._counts[event.id] <= _KEPT_REPEATS:
+            self.events.append(event)
+        if event.id in _READY:
+            self.ready = True
+        if event.id in ("server-shutdown-complete", "server-shutting-down", "shutdown-triggered"):
+            self.shut_down = True
+        reached = _REACHED.get(event.id)
+        if reached and _ORDER.index(reached) > _ORDER.index(self.phase):
+            self.phase = reached
+
+    def seen(self, message_id: str) -> int:
+        """How many lines were this message."""
+        return self._counts.get(message_id, 0)
+
+    def first(self, *message_ids: str) -> Event | None:
+        """The first line that was one of these messages."""
+        return next((event for event in self.events if event.id in message_ids), None)
+
+    def last(self, *message_ids: str) -> Event | None:
+        """The last line that was one of these messages (of those kept)."""
+        return next((event for event in reversed(self.events) if event.id in message_ids), None)

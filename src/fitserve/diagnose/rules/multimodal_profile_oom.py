@@ -1,0 +1,67 @@
+"""Out of memory in the encoder's dummy pass over images, video or audio.
+
+Source: vLLM 0.6.0 to 0.33.0, ``profile_run``: the largest item of each modality that a prompt may hold goes through the
+encoder; ``--skip-mm-profiling`` is 0.10.1 and later.
+"""
+
+import json
+
+from fitserve.diagnose.finding import Advice, Scalar
+from fitserve.diagnose.situation import Finding, Situation
+from fitserve.diagnose.spelling import avoid, change
+from fitserve.diagnose.usage import sentence
+from fitserve.memory.history import at_least
+
+CAUSE = "multimodal-profile-oom"
+STAGE = "profiling"
+_PIXELS = 1_003_520
+
+
+def judge(situation: Situation) -> Finding:
+    """Name the modality, and give the encoder less."""
+    shown = situation.boot.last("encoder-budget")
+    modality = str(shown.numbers["modality"]) if shown else "multimodal"
+    return Finding(
+        cause=CAUSE,
+        stage=STAGE,
+        message=sentence(situation, f"the encoder profiles the largest {modality} item"),
+        event=situation.event,
+        support=[shown] if shown else [],
+        advice=_less_for_the_encoder(situation, modality),
+        not_advised=[
+            avoid("max_model_len", "down", "the encoder's item has its own size; the context plays no part"),
+            avoid("max_model_len", "up", "the warning before it is about prompts, not about this pass"),
+            avoid("enforce_eager", "set", "no CUDA graph exists yet"),
+            avoid("gpu_memory_utilization", "up", "the pass already has the whole device"),
+        ],
+    )
+
+
+def _less_for_the_encoder(situation: Situation, modality: str) -> list[Advice]:
+    pixels = f"an item of at most {_PIXELS:,} pixels instead of the largest that the processor allows"
+    kwargs = json.dumps({"max_pixels": _PIXELS})
+    return [
+        *change(
+            situation, "limit_mm_per_prompt", _limit(situation, modality), "set", "capacity", _why(modality)
+        ),
+        *change(situation, "mm_processor_kwargs", kwargs, "set", "capacity", pixels),
+        *change(
+            situation,
+            "skip_mm_profiling",
+            True,
+            "set",
+            "free",
+            "the pass is left out; the encoder's memory must then fit beside the cache",
+        ),
+    ]
+
+
+def _why(modality: str) -> str:
+    return f"a modality that is not used needs no pass; 0 leaves {modality} out"
+
+
+def _limit(situation: Situation, modality: str) -> Scalar:
+    """The option's value: JSON from 0.8.5 on, ``image=1`` before."""
+    name = modality if modality in ("image", "video", "audio") else "image"
+    count = 1 if name == "image" else 0
+    return json.dumps({name: count}) if at_least(situation.version, "0.8.5") else f"{name}={count}"
