@@ -15,7 +15,7 @@ from fitserve.verify.metrics import Gauges
 from fitserve.verify.session import Session
 
 BUSY_STATUSES = (429, 503)
-BUSY_WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0)
+BUSY_WAITS_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0)
 SECOND_LOOK_SECONDS = 0.5
 """Between two readings of the gauges: vLLM updates them once an engine step."""
 
@@ -55,8 +55,9 @@ async def _ask_once(session: Session, path: str, body: dict[str, Any], seconds: 
         done, _ = await asyncio.wait({exchange}, timeout=seconds)
         if done:
             return exchange.result()
+        answer = progress.answer("timeout")
         error_type, error = await explain_silence(session, progress, seconds)
-        return progress.answer(error_type, error)
+        return msgspec.structs.replace(answer, error_type=error_type, error=error)
     finally:
         exchange.cancel()
         await asyncio.gather(exchange, return_exceptions=True)
@@ -78,7 +79,7 @@ async def explain_silence(session: Session, progress: Progress, seconds: float) 
     """Why an open request has not been answered: the error type and the words."""
     tokens = len(progress.token_times)
     if tokens:
-        return "timeout", f"no whole answer within {seconds:g} s: it stopped after {tokens} tokens"
+        return "timeout", f"no whole answer within {seconds:g} s: {tokens} tokens came"
     first = await session.gauges()
     if first is None or first.running is None:
         return await _compare_with_small(session, progress, seconds)
@@ -115,15 +116,14 @@ def explain_idle_queue(answer: Answer, readings: list[Gauges], seconds: float) -
 
 async def _compare_with_small(session: Session, progress: Progress, seconds: float) -> tuple[str, str]:
     """Without gauges: is another request served while this one waits?"""
-    no_token = f"no token within {seconds:g} s"
-    if progress.status is None:
-        return "timeout", f"{no_token}, nor any sign that the request was taken"
-    accepted = f"{no_token} though the request was accepted (HTTP {progress.status})"
+    accepted = progress.status is not None
+    sign = f"though it was accepted (HTTP {progress.status})" if accepted else "nor any sign of it"
+    silence = f"no token within {seconds:g} s, {sign}"
     small = {"model": session.served.model, "prompt": "Hello", "max_tokens": 1}
     beside = await send(session, "/v1/completions", small, min(seconds, SMALL_DEADLINE_SECONDS))
     if beside.ok:
         meanwhile = f"while a small one was answered beside it in {beside.seconds:.1f} s"
-        return "request-never-scheduled", f"{accepted}, {meanwhile}"
-    if beside.error_type == "timeout":
-        return "request-never-scheduled", f"{accepted}, nor for a small one beside it: the engine is stalled"
-    return "timeout", accepted
+        return "request-never-scheduled", f"{silence}, {meanwhile}"
+    if accepted and beside.error_type == "timeout":
+        return "request-never-scheduled", f"{silence}, nor for a small one beside it: the engine is stalled"
+    return "timeout", silence

@@ -86,7 +86,7 @@ async def check_boundaries(session: Session) -> Prompts | None:
     session.served = served = msgspec.structs.replace(served, max_model_len=length)
     api = _api(session)
     prompts = None
-    why = "no endpoint answers" if api is None else "the server does not say its max_model_len"
+    why = "the server does not say its max_model_len" if api else "no endpoint takes a prompt of exact length"
     if api is not None and served.model is not None:
         prompts = await find_prompts(session, api=api, model=served.model)
         if prompts is None:
@@ -110,6 +110,7 @@ def _api(session: Session) -> Api | None:
         "chat": "chat",
         "chat-stream": "chat",
         "embedding": "embeddings",
+        "classification": "classify",
     }
     found = {name: session.found(name) for name in names}
     for wanted in (True, False):

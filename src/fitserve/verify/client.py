@@ -3,6 +3,7 @@
 One client serves a whole verification: no limit of connections, so that the server's limits are what is seen.
 """
 
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -172,9 +173,8 @@ async def _read_no_stream(progress: Progress, response: "aiohttp.ClientResponse"
     """A stream was asked for and something else came: name it, with what it said."""
     answer = await _read_whole(progress, response)
     said = error_message(answer.body) or answer.text
-    return progress.answer(
-        "wrong-content-type", f"{response.content_type} instead of text/event-stream: {said}"
-    )
+    words = f"{response.content_type} instead of text/event-stream"
+    return progress.answer("wrong-content-type", f"{words}: {said}" if said else words)
 
 
 async def _read_stream(progress: Progress, response: "aiohttp.ClientResponse", max_events: int) -> Answer:
@@ -235,10 +235,12 @@ def network_trouble(error: Exception) -> tuple[str, str]:
         case aiohttp.ClientConnectorDNSError():
             kind, words = "host-unknown", f"the name {error.host} has no address"
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            kind, words = "tls-failed", str(error)
+            kind, words = "tls-failed", str(error.__cause__ or error)
         case aiohttp.ClientConnectorError():
             refused = isinstance(error.os_error, ConnectionRefusedError)
-            kind, words = "connection-refused" if refused else "unreachable", str(error)
+            kind = "connection-refused" if refused else "unreachable"
+            reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
+            words = f"{error.host} port {error.port}: {reason}"
         case aiohttp.ClientResponseError():
             kind, words = "not-http", f"what answers does not speak HTTP: {error.message}"
         case _:

@@ -131,4 +131,4 @@ async def _keep_reading(session: Session, readings: list[Gauges]) -> None:
     """Read until cancelled; stop at once where there is nothing to read."""
     while readings:
         await _read_once(session, readings)
-        await asyncio.sleep(READING_SECONDS)
+        await asyncio.sleep(min(READING_SECONDS, session.options.deadline_seconds / 5))

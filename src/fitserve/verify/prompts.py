@@ -33,12 +33,14 @@ special. A small vocabulary refuses the first ranges and takes the last.
 FIT_ATTEMPTS = 8
 _TRIAL_TOKENS = 8
 
-Api = Literal["completions", "chat", "embeddings"]
+Api = Literal["completions", "chat", "embeddings", "classify"]
 _PATHS: dict[Api, str] = {
     "completions": "/v1/completions",
     "chat": "/v1/chat/completions",
     "embeddings": "/v1/embeddings",
+    "classify": "/classify",
 }
+"""``/pooling`` is not among them: it may answer a long prompt with a vector for each token."""
 
 
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +67,8 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def generates(self) -> bool:
-        """True where tokens come out; an embedding has none."""
-        return self.api != "embeddings"
+        """True where tokens come out; an embedding or a class has none."""
+        return self.api in ("completions", "chat")
 
     async def request(self, session: Session, prompt_tokens: int, max_tokens: int) -> dict[str, Any] | None:
         """A request with a fresh prompt of that many tokens; None where no text could be fitted to it."""
@@ -145,7 +147,8 @@ async def find_prompts(session: Session, *, api: Api, model: str) -> Prompts | N
     """
     known = await ordinary_ids(session, model)
     pools = [] if api == "chat" else [known] * bool(known) + [list(ids) for ids in _BLIND_IDS]
-    extras: list[dict[str, Any]] = [{}] if api == "embeddings" else [{"ignore_eos": True}, {}]
+    generates = api in ("completions", "chat")
+    extras: list[dict[str, Any]] = [{"ignore_eos": True}, {}] if generates else [{}]
     for extra in extras:
         for pool in [*pools, []]:
             prompts = Prompts(api=api, model=model, pool=pool, extras=extra)

@@ -68,11 +68,14 @@ def exit_code(verification: Verification) -> int:
     if by_name["reach"].passed is False:
         return MachineError.exit_code
     models = by_name.get("models")
-    spoke = any(check.passed for name, check in by_name.items() if name not in ("reach", "health", "version"))
+    spoke = any(check.passed for name, check in by_name.items() if name not in _ANY_SERVER)
     if models is not None and models.error_type in _NO_API and not spoke:
         return InputError.exit_code
     return EXIT_NO
 
+
+_ANY_SERVER = frozenset({"reach", "health", "health-after", "version"})
+"""What a server of another kind may pass too."""
 
 _NO_API = frozenset({"http-404", "http-405", "not-json", "not-openai-compatible"})
 

@@ -1,0 +1,54 @@
+"""``fitserve verify``: prove what a running server can do."""
+
+import shutil
+from typing import Any
+
+import click
+
+from fitserve.cli.options import Output, output_options
+from fitserve.verify.verification import Check
+
+
+@click.command("verify")
+@click.argument("url")
+@click.option("--deadline", type=float, default=120.0, show_default=True, help="Seconds for each request.")
+@click.option("--goal-context", type=int, metavar="N", help="Tokens of one request, prompt and output.")
+@click.option("--goal-concurrency", type=int, metavar="N", help="Requests at once.")
+@click.option("--model", metavar="NAME", help="The name that your requests carry.")
+@click.option("--api-key-env", metavar="VAR", help="The environment variable that holds the API key.")
+@click.option(
+    "--ca-file", type=click.Path(exists=True, dir_okay=False), help="The authority to trust, as PEM."
+)
+@click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt of a ramp's request.")
+@click.option("--output-tokens", type=int, default=32, show_default=True, help="Output of a ramp's request.")
+@click.option("--max-num-seqs", type=int, metavar="N", help="The server's own limit; the ramp ends there.")
+@click.option("--quick", is_flag=True, help="Ask less of each kind.")
+@click.option(
+    "--yes", is_flag=True, help="Put a server outside this machine and its private network under load."
+)
+@output_options
+def command(url: str, output: Output, *, deadline: float, quick: bool, yes: bool, **sizes: Any) -> int:
+    """Prove at its API what the server at URL can do.
+
+    It is reached; its names and context length are read; every endpoint answers; requests of exactly max_model_len
+    tokens are served and longer ones refused; a ramp of concurrent requests shows where it stops taking more. Exit 0:
+    all passed; 1: a check failed; 3: it is no OpenAI-compatible server; 4: it cannot be reached.
+    """
+    from fitserve.report.verification_text import render_verification
+    from fitserve.verify.options import Options
+    from fitserve.verify.run import exit_code, verify_server
+
+    options = Options(
+        deadline_seconds=deadline, profile="quick" if quick else "full", allow_public=yes, **sizes
+    )
+    verification = verify_server(url, options, None if output.quiet else _show)
+    width = shutil.get_terminal_size((120, 24)).columns
+    output.emit(verification, lambda: render_verification(verification, colored=output.colored, width=width))
+    return exit_code(verification)
+
+
+def _show(check: Check) -> None:
+    """Progress: a line on stderr for each check as it is answered."""
+    from fitserve.report.verification_text import result_word
+
+    click.echo(f"{result_word(check):<10}{check.name}", err=True)

@@ -1,0 +1,320 @@
+"""A small program that answers like vLLM, or misbehaves: the mode is the first part of the path.
+
+Started as a child process; prints the port that it listens on. ``/good/v1/models`` is a well-behaved server,
+``/half-json/v1/models`` one that breaks off its JSON, and so on through ``QUIRKS``.
+"""
+
+import asyncio
+import json
+from collections import Counter
+
+from aiohttp import web
+
+MODEL = "fake"
+LENGTH = 256
+VOCABULARY = 5000
+
+QUIRKS = frozenset(
+    {
+        "good",
+        "busy",
+        "count-wrong",
+        "cut-connection",
+        "cuts-output",
+        "embedding",
+        "empty",
+        "endless-tokens",
+        "half-json",
+        "hang-mid-stream",
+        "html",
+        "http-500",
+        "key",
+        "length-by-tokenizer",
+        "llamacpp",
+        "never-scheduled",
+        "never-scheduled-long",
+        "never-scheduled-silent",
+        "no-metrics",
+        "no-template",
+        "nothing",
+        "ollama",
+        "over-accepted",
+        "pooling",
+        "preempting",
+        "redirect",
+        "sglang",
+        "slow",
+        "stream-error",
+        "texts-only",
+        "wrong-content-type",
+    }
+)
+NO_METRICS = {
+    "never-scheduled-long",
+    "never-scheduled-silent",
+    "no-metrics",
+    "ollama",
+    "llamacpp",
+    "sglang",
+    "html",
+}
+NOT_VLLM = {"ollama", "llamacpp", "sglang", "html", "nothing", "redirect"}
+POOLING = {"embedding", "pooling"}
+OWNERS = {"ollama": "library", "llamacpp": "llamacpp", "sglang": "sglang"}
+
+in_flight: Counter[str] = Counter()
+preemptions: Counter[str] = Counter()
+refusals: Counter[str] = Counter()
+
+
+def problem(status: int, message: str, kind: str = "BadRequestError") -> web.Response:
+    """An error as vLLM words it."""
+    return web.json_response({"error": {"message": message, "type": kind, "code": status}}, status=status)
+
+
+async def health(request: web.Request) -> web.Response:
+    """The empty 200 of vLLM; others have a body, or no such path."""
+    mode = request.match_info["mode"]
+    if mode in {"ollama", "nothing"}:
+        return web.Response(status=404, text="404 page not found")
+    return web.json_response({"status": "ok"}) if mode == "llamacpp" else web.Response()
+
+
+async def version(request: web.Request) -> web.Response:
+    """The version of vLLM; no other server has this path."""
+    if request.match_info["mode"] in NOT_VLLM:
+        return web.Response(status=404, text="404 page not found")
+    return web.json_response({"version": "0.32.0"})
+
+
+async def models(request: web.Request) -> web.Response:
+    """The list of served names."""
+    mode = request.match_info["mode"]
+    if mode == "redirect":
+        return web.Response(status=307, headers={"Location": "https://example.invalid/v1/models"})
+    if mode == "html":
+        return web.Response(text="<html><body>Welcome</body></html>", content_type="text/html")
+    if mode == "nothing":
+        return web.Response(status=404, text="<html>Not Found</html>", content_type="text/html")
+    if mode == "key" and request.headers.get("Authorization") != "Bearer let-me-in":
+        return web.json_response({"error": "Unauthorized"}, status=401)
+    card = {"id": MODEL, "object": "model", "owned_by": OWNERS.get(mode, "vllm")}
+    if mode not in {"ollama", "llamacpp", "length-by-tokenizer"}:
+        card["max_model_len"] = LENGTH
+    return web.json_response({"object": "list", "data": [card]})
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """The scheduler's gauges: one request in flight is running, unless this mode never schedules any."""
+    mode = request.match_info["mode"]
+    if mode in NO_METRICS:
+        return web.Response(status=404)
+    stuck = mode == "never-scheduled"
+    labels = '{engine="0",model_name="fake"}'
+    values = {
+        "num_requests_running": 0 if stuck else in_flight[mode],
+        "num_requests_waiting": in_flight[mode] if stuck else 0,
+        "kv_cache_usage_perc": 0.25,
+        "num_preemptions_total": preemptions[mode],
+        "prefix_cache_hits_total": 0,
+        "prefix_cache_queries_total": 100,
+    }
+    return web.Response(text="".join(f"vllm:{name}{labels} {value}\n" for name, value in values.items()))
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """Two tokens a word: the word and its space, as odd as a real vocabulary."""
+    mode = request.match_info["mode"]
+    if mode in NOT_VLLM:
+        return web.Response(status=404)
+    body = await request.json()
+    text = body.get("prompt") or body["messages"][0]["content"]
+    tokens = [1000 + len(word) for word in text.split(" ")]
+    return web.json_response({"count": len(tokens), "max_model_len": LENGTH, "tokens": tokens})
+
+
+def count(mode: str, body: dict) -> int:
+    """Tokens of a request's prompt."""
+    prompt = body.get("prompt", body.get("input")) or body["messages"][0]["content"]
+    counted = len(prompt) if isinstance(prompt, list) else len(prompt.split(" "))
+    return counted + 20 if mode == "count-wrong" and counted > 50 else counted
+
+
+def refusal(mode: str, body: dict, prompt_tokens: int) -> web.Response | None:
+    """Why a request is not taken; None where it is."""
+    if body["model"] != MODEL:
+        return problem(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
+    if mode == "no-template" and "messages" in body:
+        return problem(400, "default chat template is no longer allowed, so you must provide a chat template")
+    if isinstance(body.get("prompt"), list) and mode in {"ollama", "texts-only"}:
+        return problem(400, "json: cannot unmarshal array into Go struct field of type string")
+    return refusal_of_length(mode, body, prompt_tokens)
+
+
+def refusal_of_length(mode: str, body: dict, prompt_tokens: int) -> web.Response | None:
+    """The refusal of a request beyond the length; None where it is within."""
+    total = prompt_tokens + body.get("max_tokens", 16) * ("input" not in body)
+    if total <= LENGTH or mode in {"over-accepted", "ollama"}:
+        return None
+    if mode == "sglang":
+        return problem(
+            400, f"The input ({total} tokens) is longer than the model's context length ({LENGTH} tokens)."
+        )
+    if mode == "cuts-output" and prompt_tokens < LENGTH:
+        return None
+    return problem(
+        400, f"This model's maximum context length is {LENGTH} tokens. However, you requested {total} tokens."
+    )
+
+
+async def generate(request: web.Request) -> web.StreamResponse:
+    """A completion or a chat, streamed or not, with the mode's misbehaviour."""
+    mode = request.match_info["mode"]
+    if mode in POOLING | {"nothing", "html", "redirect"}:
+        return web.json_response({"detail": "Not Found"}, status=404)
+    if mode == "http-500":
+        return problem(500, "CUDA error: an illegal memory access was encountered", "InternalServerError")
+    if mode == "busy":
+        refusals[mode] += 1
+        if refusals[mode] == 1:
+            return problem(503, "the queue is full", "ServiceUnavailableError")
+    body = await request.json()
+    prompt_tokens = count(mode, body)
+    refused = refusal(mode, body, prompt_tokens)
+    if refused is not None:
+        return refused
+    in_flight[mode] += 1
+    try:
+        if mode == "preempting" and in_flight[mode] > 2:
+            preemptions[mode] += 1
+        tokens = min(
+            body.get("max_tokens", 16), max(1, LENGTH - prompt_tokens) if mode == "cuts-output" else 10**9
+        )
+        usage = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": tokens,
+            "total_tokens": prompt_tokens + tokens,
+        }
+        if body.get("stream"):
+            return await stream(request, mode, body, usage)
+        return await whole(request, mode, body, usage)
+    finally:
+        in_flight[mode] -= 1
+
+
+def is_stuck(mode: str, usage: dict) -> bool:
+    """True where the request is accepted and never scheduled."""
+    is_long = usage["prompt_tokens"] > 100
+    return mode in {"never-scheduled", "never-scheduled-silent"} or (
+        mode == "never-scheduled-long" and is_long
+    )
+
+
+async def whole(request: web.Request, mode: str, body: dict, usage: dict) -> web.StreamResponse:
+    """An answer in one piece."""
+    text = "word " * usage["completion_tokens"]
+    choice: dict = {"index": 0, "finish_reason": "length"}
+    choice |= {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
+    answer = {"object": "text_completion", "choices": [choice], "usage": usage}
+    if mode in {"hang-mid-stream", "slow"} or is_stuck(mode, usage):
+        await asyncio.sleep(3600)
+    if mode == "empty":
+        answer |= {"choices": [choice | {"text": ""}], "usage": usage | {"completion_tokens": 0}}
+    raw = json.dumps(answer)
+    if mode == "half-json":
+        return web.Response(text=raw[: len(raw) // 2], content_type="application/json")
+    if mode == "wrong-content-type":
+        return web.Response(text="<html>gateway</html>", content_type="text/html")
+    if mode == "cut-connection":
+        response = web.StreamResponse(headers={"Content-Length": "100000"})
+        await response.prepare(request)
+        await response.write(raw.encode())
+        request.transport.abort()
+        return response
+    return web.Response(text=raw, content_type="application/json")
+
+
+async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> web.StreamResponse:
+    """An answer as events."""
+    if mode == "wrong-content-type":
+        return web.json_response({"choices": [{"text": "all at once"}], "usage": usage})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    if is_stuck(mode, usage):
+        await asyncio.sleep(3600)
+    chat = "messages" in body
+    wanted = 10**9 if mode == "endless-tokens" else usage["completion_tokens"]
+    for number in range(0 if mode == "empty" else wanted):
+        if mode == "hang-mid-stream" and number == 2:
+            await asyncio.sleep(3600)
+        if mode == "slow":
+            await asyncio.sleep(0.5)
+        if mode == "cut-connection" and number == 1:
+            request.transport.abort()
+            return response
+        if mode == "stream-error" and number == 1:
+            await response.write(
+                b'data: {"error": {"message": "EngineCore encountered an issue.", "code": 500}}\n\n'
+            )
+            break
+        last = number == wanted - 1
+        piece = {"delta": {"content": "word "}} if chat else {"text": "word "}
+        event = {"choices": [{"index": 0, **piece, "finish_reason": "length" if last else None}]}
+        raw = json.dumps(event)
+        await response.write(f"data: {raw[:20] if mode == 'half-json' else raw}\n\n".encode())
+        if number % 16 == 15:
+            await asyncio.sleep(0)
+    await response.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def embed(request: web.Request) -> web.Response:
+    """A vector for a text or for token ids."""
+    if request.match_info["mode"] != "embedding":
+        return web.json_response({"detail": "Not Found"}, status=404)
+    body = await request.json()
+    prompt_tokens = count("embedding", body)
+    refused = refusal("embedding", body, prompt_tokens)
+    if refused is not None:
+        return refused
+    return web.json_response(
+        {"data": [{"embedding": [0.5, -0.5, 0.0]}], "usage": {"prompt_tokens": prompt_tokens}}
+    )
+
+
+async def pool(request: web.Request) -> web.Response:
+    """The raw vectors of a model that is no embedder."""
+    if request.match_info["mode"] != "pooling":
+        return web.json_response({"detail": "Not Found"}, status=404)
+    return web.json_response({"data": [{"data": [[0.25, 0.75]]}], "usage": {"prompt_tokens": 1}})
+
+
+async def serve() -> None:
+    """Listen on a free port, say which, and go on until killed."""
+    app = web.Application()
+    for path, handler in (
+        ("health", health),
+        ("version", version),
+        ("metrics", metrics),
+        ("v1/models", models),
+    ):
+        app.router.add_get(f"/{{mode}}/{path}", handler)
+    for path, handler in (
+        ("tokenize", tokenize),
+        ("v1/completions", generate),
+        ("v1/chat/completions", generate),
+        ("v1/embeddings", embed),
+        ("pooling", pool),
+    ):
+        app.router.add_post(f"/{{mode}}/{path}", handler)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)  # noqa: T201 - the test reads the port
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
