@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fitserve.report.record import Outcome, Record
+from fitserve.report.record import Outcome, Record, storable
 from fitserve.report.record_words import phase_durations, shell_words
 from fitserve.trial.outcome import Change, Memory, State, Trial
 from fitserve.units import Unknown
@@ -71,6 +71,7 @@ class FixJson(msgspec.Struct, frozen=True, kw_only=True):
 
 def fix_json(record: Record) -> FixJson:
     """The JSON of a run, as a struct."""
+    record = storable(record)
     return FixJson(
         outcome=record.outcome,
         reason=record.reason,

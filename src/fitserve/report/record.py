@@ -48,16 +48,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-def record_to_json(record: Record) -> bytes:
-    """The record as JSON.
+def storable(record: Record) -> Record:
+    """The record as JSON can hold it.
 
-    A command line and a log may hold bytes that are no UTF-8 (Python keeps them as lone surrogates); each is
-    written as a question mark, because JSON has no place for it.
+    A command line and a log may hold bytes that are no UTF-8 (Python keeps them as lone surrogates); each becomes a
+    question mark, because JSON has no place for it.
     """
     try:
-        return msgspec.json.encode(record)
+        msgspec.json.encode(record)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(record, str_keys=True)))
+        return msgspec.convert(
+            _without_surrogates(msgspec.to_builtins(record, str_keys=True)), Record, str_keys=True
+        )
+    return record
+
+
+def record_to_json(record: Record) -> bytes:
+    """The record as JSON; bytes that are no UTF-8 become question marks."""
+    return msgspec.json.encode(storable(record))
 
 
 def record_from_json(text: bytes | str) -> Record:

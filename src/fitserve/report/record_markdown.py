@@ -2,6 +2,7 @@
 
 import re
 
+from fitserve.facts.command_edit import masked
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
     change_words,
@@ -30,7 +31,7 @@ def render_record_markdown(record: Record) -> str:
     blocks = [
         f"### fitserve {record.kind}: {outcome_words(record)}",
         _environment(record),
-        _fenced(shell_words(without_secrets(record.command)), "sh"),
+        _fenced(shell_words(masked(record.command)), "sh"),
         _table(
             ["trial", "change", "outcome", "cause"],
             [
@@ -43,24 +44,6 @@ def render_record_markdown(record: Record) -> str:
         _ending(record),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def without_secrets(argv: list[str]) -> list[str]:
-    """The command with ``***`` for the values of each option that is named after a key, token or password.
-
-    Every word up to the next option is taken for a value, as ``--api-key`` takes several.
-    """
-    masked: list[str] = []
-    hidden = False
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        if equals and SECRET.search(name):
-            masked.append(f"{name}={MASK}")
-        else:
-            masked.append(MASK if hidden and not word.startswith("--") else word)
-        if word.startswith("--"):
-            hidden = not equals and SECRET.search(word) is not None
-    return masked
 
 
 def _environment(record: Record) -> str:
@@ -85,7 +68,7 @@ def _trial(record: Record, index: int) -> str:
     if rows:
         parts.append(_table(["figure", "predicted", "measured"], rows))
     env = {name: MASK if SECRET.search(name) else value for name, value in trial.env.items()}
-    parts += [_fenced(shell_words(without_secrets(trial.argv), env), "sh"), "</details>"]
+    parts += [_fenced(shell_words(masked(trial.argv), env), "sh"), "</details>"]
     return "\n\n".join(parts)
 
 
@@ -116,7 +99,7 @@ def _facts(trial: Trial) -> list[str]:
 def _checks(record: Record) -> str:
     if record.verification is None:
         return ""
-    result = {True: "passed", False: "**failed**", None: "left out"}
+    result = {True: "passed", False: "**failed**", None: "not asked"}
     rows = [
         [check.name, result[check.passed], check.expected, check.actual]
         for check in record.verification.checks
@@ -127,7 +110,7 @@ def _checks(record: Record) -> str:
 def _ending(record: Record) -> str:
     if record.final_command is None:
         return _inline(record.reason)
-    command = _fenced(shell_words(without_secrets(record.final_command)), "sh")
+    command = _fenced(shell_words(masked(record.final_command)), "sh")
     return f"the command that serves:\n\n{command}"
 
 

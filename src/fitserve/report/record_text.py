@@ -1,12 +1,11 @@
 """A record as text: the story of a run, trial by trial."""
 
-from typing import Any
+import textwrap
 
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
     change_words,
-    checks_words,
     comparisons,
     ending_words,
     memory_words,
@@ -16,11 +15,9 @@ from fitserve.report.record_words import (
     shell_words,
     value_words,
 )
+from fitserve.report.text import render_diagnosis
+from fitserve.report.verification_text import render_verification
 from fitserve.trial.outcome import Trial
-from fitserve.verify.verification import Check, Verification
-
-EVIDENCE_LINES = 6
-"""So much of a log is quoted; the diagnosis has it all."""
 
 
 def render_record(record: Record) -> str:
@@ -31,9 +28,16 @@ def render_record(record: Record) -> str:
         blocks.append(_trial(trial, before, log_is_kept_in=record.run if trial.n in record.logs else None))
         before = trial
     if record.verification is not None:
-        blocks.append(_verification(record, record.verification))
+        blocks.append(render_verification(record.verification).splitlines())
     blocks.append(_ending(record))
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+    return "\n\n".join("\n".join(map(_printable, block)) for block in blocks) + "\n"
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would obey, whatever a log or a command held; a quoted line feed stays."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text
+    )
 
 
 def _heading(record: Record) -> list[str]:
@@ -89,48 +93,9 @@ def _figures(trial: Trial, before: Trial | None) -> list[str]:
 
 
 def _diagnosis(diagnosis: Diagnosis, log_path: str | None) -> list[str]:
-    lines = [f"  {diagnosis.severity}[{diagnosis.cause}]: {diagnosis.message}"]
-    place = ", ".join(
-        part
-        for part in (
-            diagnosis.process,
-            f"vLLM {diagnosis.vllm_version}" if diagnosis.vllm_version else None,
-            f"stage {diagnosis.stage}",
-        )
-        if part
-    )
-    line = "" if diagnosis.line is None else f":{diagnosis.line}"
-    lines.append(f"    --> {log_path or 'log'}{line}  ({place})")
-    lines += [f"    | {evidence.text}" for evidence in diagnosis.evidence[:EVIDENCE_LINES]]
-    lines += _numbers(diagnosis.numbers)
-    return [*lines, f"    = {diagnosis.confidence}"]
-
-
-def _numbers(numbers: dict[str, Any]) -> list[str]:
-    shown = {name: value_words(name, value) for name, value in numbers.items() if not isinstance(value, list)}
-    names = max(map(len, shown), default=0)
-    values = max(map(len, shown.values()), default=0)
-    return [f"    = {name:<{names}}  {words:>{values}}" for name, words in shown.items()]
-
-
-def _verification(record: Record, verification: Verification) -> list[str]:
-    lines = [f"verification of {verification.url}: {checks_words(record)}"]
-    names = max((len(check.name) for check in verification.checks), default=0)
-    times = max((len(seconds_words(check.seconds)) for check in verification.checks), default=0)
-    for check in verification.checks:
-        lines.append(
-            f"  {_mark(check)}  {check.name:<{names}}  {seconds_words(check.seconds):>{times}}  {_seen(check)}"
-        )
-    lines += [f"  {name} {value_words(name, value)}" for name, value in verification.numbers.items()]
-    return lines
-
-
-def _mark(check: Check) -> str:
-    return {True: "passed  ", False: "FAILED  ", None: "left out"}[check.passed]
-
-
-def _seen(check: Check) -> str:
-    return f"{check.actual}; expected {check.expected}" if check.passed is False else check.actual
+    """The cause with its evidence and arithmetic; what was done about it is the next trial."""
+    text, _, _ = render_diagnosis(diagnosis, log_path or "log").partition("\n\n")
+    return textwrap.indent(text.rstrip("\n"), "  ").split("\n")
 
 
 def _ending(record: Record) -> list[str]:

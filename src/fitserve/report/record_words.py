@@ -100,7 +100,9 @@ def memory_words(trial: Trial) -> str:
 
 
 def comparisons(trial: Trial, before: Trial | None) -> list[Comparison]:
-    """The figures that the advice behind a trial predicted and those that vLLM printed in it, by name.
+    """The figures that the advice behind a trial predicted, and those that vLLM printed in it.
+
+    What a failed start has printed stands in its diagnosis; here it is shown only beside a prediction.
 
     Args:
         trial: the trial.
@@ -108,7 +110,8 @@ def comparisons(trial: Trial, before: Trial | None) -> list[Comparison]:
     """
     predicted = _predictions(trial, before)
     measured = trial.memory.printed
-    names = [*predicted, *(name for name in measured if name not in predicted)]
+    others = measured if trial.outcome == "served" else {}
+    names = [*predicted, *(name for name in others if name not in predicted)]
     return [
         Comparison(
             name=name,
@@ -143,12 +146,12 @@ def value_words(name: str, value: Any) -> str:
 
 
 def checks_words(record: Record) -> str:
-    """How many checks passed, failed and were left out."""
+    """How many checks passed, and how many were not asked."""
     if record.verification is None:
         return "no check was made"
     results = [check.passed for check in record.verification.checks]
     words = f"{results.count(True)} of {len(results)} checks passed"
-    return f"{words}, {results.count(None)} left out" if None in results else words
+    return f"{words}, {results.count(None)} not asked" if None in results else words
 
 
 def shell_words(argv: list[str], env: Mapping[str, str] | None = None) -> str:

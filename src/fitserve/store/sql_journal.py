@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fitserve.errors import InputError, MachineError
-from fitserve.report.record import Record, record_from_json, record_to_json
+from fitserve.report.record import Record, record_from_json, record_to_json, storable
 from fitserve.store.database import Database
 from fitserve.store.journal import RunSummary
 from fitserve.store.logs import KeptLog, pack, unpack
@@ -36,7 +36,7 @@ class SqlJournal:
         """Keep the record, in place of what was kept of the same run."""
         try:
             with self._database.writing() as connection:
-                _replace(connection, record)
+                _replace(connection, storable(record))
         except MachineError as error:
             self._complain(f"this run could not be saved: {error.what} ({error.where})")
 
@@ -124,7 +124,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "made_by": record.kind,
         "started_utc": record.started_utc,
         "saved_utc": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "command": _storable(shlex.join(record.command)),
+        "command": shlex.join(record.command),
         "outcome": record.outcome,
         "verified": None if record.verification is None else record.verification.passed,
         "record": record_to_json(record).decode(),
@@ -145,11 +145,6 @@ def _trial_rows(record: Record, kept: set[str]) -> list[dict[str, Any]]:
         }
         for trial in record.trials
     ]
-
-
-def _storable(text: str) -> str:
-    """The text without bytes that are no UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _insert_once(connection: sa.Connection, log: KeptLog) -> None:
