@@ -1,6 +1,5 @@
-"""A vLLM launch inside a command: finds it, reads its options in any spelling, edits exactly one of them."""
+"""A vLLM launch inside a command: finds it, reads its options in any spelling."""
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,20 +10,17 @@ import msgspec
 
 from fitserve.errors import UsageError
 from fitserve.facts.container import Container, find_container
-from fitserve.facts.serve_options import SHORT, SWITCHES, arity, full_name, is_negation, read_value
+from fitserve.facts.serve_options import SHORT, arity, full_name, is_negation, read_value
 
 DEFAULT_PORT = 8000
 """Where vLLM listens without ``--port``, in every release."""
 
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
 _SCRIPTS = ("vllm/entrypoints/openai/api_server.py", "vllm/entrypoints/api_server.py")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*$")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash"})
-_CHANGES_ENVIRONMENT = frozenset({"sudo", "doas", "ssh", "mpirun", "mpiexec"})
-"""Wrappers that do not hand their own environment on."""
-
 _HINT = "give it as: fitserve fix -- vllm serve MODEL --max-model-len 8192"
 
 
@@ -115,7 +111,7 @@ def read_command(argv: Sequence[str]) -> Launch:
     """
     words = list(argv)
     env: dict[str, str] = {}
-    while words and _ASSIGNMENT.match(words[0]):
+    while words and ASSIGNMENT.match(words[0]):
         name, _, value = words.pop(0).partition("=")
         env[name] = value
     if not words:
@@ -142,57 +138,6 @@ def is_variable(name: str) -> bool:
     return _VARIABLE.match(name) is not None
 
 
-def with_option(launch: Launch, name: str, value: Any) -> Launch:
-    """The same command with one option set, in place where it stands, else added behind the others.
-
-    Args:
-        launch: the command.
-        name: vLLM's name with underscores; ``compilation_config.mode`` reaches into a JSON value.
-        value: the new value; True and False set a switch, None removes the option.
-    """
-    if value is None:
-        return without_option(launch, name)
-    present = launch.option(name)
-    if present is not None:
-        return _replaced(launch, present.at, present.width, _respelled(present, name, value))
-    head, _, path = name.partition(".")
-    whole = launch.option(head)
-    if path and whole is not None and isinstance(whole.value, dict):
-        return with_option(launch, head, _with_key(whole.value, path.split("."), value))
-    end = len(launch.argv)
-    rest = launch.argv[launch.first :]
-    if "--" in rest:
-        end = launch.first + rest.index("--")
-    return _replaced(launch, end, 0, _spelled_new(name, value))
-
-
-def without_option(launch: Launch, name: str) -> Launch:
-    """The same command without an option, wherever it stands."""
-    while (option := launch.option(name)) is not None:
-        launch = _replaced(launch, option.at, option.width, [])
-    return launch
-
-
-def with_variable(launch: Launch, name: str, value: str) -> Launch:
-    """The same command with one environment variable set, where the command sets it already, else before it."""
-    setting = f"{name}={value}"
-    if launch.container is not None:
-        at, width, words = launch.container.setting(launch.argv, name, value)
-        return read_again(launch, _spliced(launch.argv, at, width, words))
-    before = launch.argv[: launch.program]
-    for at, word in enumerate(before):
-        if word.startswith(f"{name}="):
-            return _replaced(launch, at, 1, [setting])
-    if _names(before) & {"env"}:
-        at = max(i for i, word in enumerate(before) if PurePath(word).name == "env")
-        while at + 1 < launch.program and _ASSIGNMENT.match(launch.argv[at + 1]):
-            at += 1
-        return _replaced(launch, at + 1, 0, [setting])
-    if _names(before) & _CHANGES_ENVIRONMENT:
-        return _replaced(launch, launch.program, 0, ["env", setting])
-    return msgspec.structs.replace(launch, env={**launch.env, name: value})
-
-
 def variable(launch: Launch, name: str, environ: Mapping[str, str]) -> str | None:
     """An environment variable as vLLM will see it; None where it is not set."""
     for word in launch.argv[: launch.program]:
@@ -207,11 +152,6 @@ def shown(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     return " ".join(
         [f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()] + [shlex.join(argv)]
     )
-
-
-def read_again(launch: Launch, argv: Sequence[str]) -> Launch:
-    """The launch in an edited command, with the variables it had."""
-    return msgspec.structs.replace(read_command(argv), env=launch.env)
 
 
 def _find_entry(words: Sequence[str], start: int) -> tuple[int, int, bool] | None:
@@ -286,48 +226,3 @@ def _read_option(argv: Sequence[str], at: int) -> Option:
 
 def _is_option(word: str) -> bool:
     return len(word) > 1 and word.startswith("-") and word != "--" and not _NUMBER.match(word)
-
-
-def _respelled(option: Option, name: str, value: Any) -> list[str]:
-    if isinstance(value, bool) and (arity(name) == "none" or not option.texts):
-        return _spelled_new(name, value)
-    if option.joiner == " ":
-        return [option.spelled, *_texts(value)]
-    return [option.spelled + option.joiner + " ".join(_texts(value))]
-
-
-def _spelled_new(name: str, value: Any) -> list[str]:
-    head, dot, path = name.partition(".")
-    spelled = head.replace("_", "-") + dot + path
-    if isinstance(value, bool) and (head in SWITCHES or arity(head) is None):
-        return [f"--{spelled}" if value else f"--no-{spelled}"]
-    return [f"--{spelled}", *_texts(value)]
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, list | tuple):
-        return [str(item) for item in value]
-    if isinstance(value, dict | bool):
-        return [json.dumps(value, separators=(",", ":"))]
-    return [str(value)]
-
-
-def _with_key(whole: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    head, *rest = path
-    inner = whole.get(head)
-    return {
-        **whole,
-        head: _with_key(inner if isinstance(inner, dict) else {}, rest, value) if rest else value,
-    }
-
-
-def _replaced(launch: Launch, at: int, width: int, words: Sequence[str]) -> Launch:
-    return read_again(launch, _spliced(launch.argv, at, width, words))
-
-
-def _spliced(argv: Sequence[str], at: int, width: int, words: Sequence[str]) -> list[str]:
-    return [*argv[:at], *words, *argv[at + width :]]
-
-
-def _names(words: Sequence[str]) -> set[str]:
-    return {PurePath(word).name for word in words}

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from fitserve.errors import MachineError
-from fitserve.facts.command import DEFAULT_PORT, Launch, variable, with_option
+from fitserve.facts.command import DEFAULT_PORT, Launch, variable
+from fitserve.facts.command_edit import with_option
 
 _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - read, not bound
 _MOST_PORTS = 100
@@ -23,6 +24,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         port_given: True where the user chose the port.
         url: where a client on this machine finds it; None where it cannot be reached from here.
         api_key: the key that clients must send; None without one.
+        certificate: the file with the certificate that it shows; None without TLS.
     """
 
     host: str
@@ -30,6 +32,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     port_given: bool
     url: str | None
     api_key: str | None
+    certificate: str | None = None
 
 
 def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
@@ -48,7 +51,8 @@ def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
         found = launch.container.ports.get(port)
         outer = found if found is not None else ("", port)
     key = setting("api_key") or variable(launch, "VLLM_API_KEY", environ)
-    scheme = "https" if setting("ssl_certfile") else "http"
+    certificate = setting("ssl_certfile")
+    scheme = "https" if certificate else "http"
     reachable = outer[0] and not setting("uds")
     return Address(
         host=host,
@@ -56,6 +60,7 @@ def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
         port_given=given is not None or launch.container is not None,
         url=f"{scheme}://{_in_url(outer[0])}:{outer[1]}" if reachable else None,
         api_key=str(key[0] if isinstance(key, list) else key) if key else None,
+        certificate=str(certificate) if certificate else None,
     )
 
 

@@ -1,9 +1,11 @@
 """Takes a program's output as fast as it comes: into a log file, through to our own streams, and to a watcher."""
 
 import contextlib
+import errno
 import os
 import selectors
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ BACKLOG_BYTES = 8 << 20
 """How far the watcher may fall behind before it misses lines; the log file misses none."""
 
 _CHUNK_BYTES = 1 << 16
-_LINE_BYTES = 1 << 16
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Chunks:
@@ -53,6 +55,9 @@ class Chunks:
 class LogFile:
     """The beginning and the end of an output in a file; a full disk ends the writing, never the program.
 
+    Raises:
+        OSError: the file cannot be made, for another reason than a full disk.
+
     Attributes:
         path: the file, readable by its owner alone.
         failure: why writing has ended early; None while all is well.
@@ -63,7 +68,13 @@ class LogFile:
         self.failure: str | None = None
         self.left_bytes = KEPT_HEAD_BYTES
         self.tail = Chunks(KEPT_TAIL_BYTES)
-        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.descriptor = -1
+        try:
+            self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            self.failure = error.strerror
 
     def add(self, data: bytes) -> None:
         """Keep some output."""
@@ -78,7 +89,8 @@ class LogFile:
         if self.tail.dropped_bytes:
             self._write(f"\n... {self.tail.dropped_bytes:,} bytes of output are left out here ...\n".encode())
         self._write(self.tail.take(KEPT_TAIL_BYTES))
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
     def _write(self, data: bytes) -> None:
         try:
@@ -94,16 +106,20 @@ class Capture:
     Args:
         log: where it is kept.
         streams: the pipes to read, each with the descriptor that its bytes are passed on to; None passes nothing on.
+
+    Attributes:
+        total_bytes: how much has come.
+        heard: when the last of it came, on the monotonic clock.
     """
 
     def __init__(self, log: LogFile, streams: Mapping[int, int | None]) -> None:
         self.log = log
         self.streams = dict(streams)
-        self.arrived = threading.Event()
         self.total_bytes = 0
+        self.heard = time.monotonic()
         self._backlog = Chunks(BACKLOG_BYTES)
-        self._lock = threading.Lock()
-        self._partial = b""
+        self._news = threading.Condition()
+        self._over = False
         self._thread = threading.Thread(target=self._drain, name="capture", daemon=True)
         self._thread.start()
 
@@ -116,19 +132,11 @@ class Capture:
         """Wait for the end of the output."""
         self._thread.join(seconds)
 
-    def take_lines(self) -> list[str]:
-        """The whole lines that have come since the last call, up to about a mebibyte."""
-        self.arrived.clear()
-        with self._lock:
-            data = self._backlog.take(1 << 20)
-            more = bool(self._backlog.held)
-        if more:
-            self.arrived.set()
-        *lines, rest = (self._partial + data).split(b"\n")
-        if len(rest) > _LINE_BYTES or (self.ended and not more):
-            lines, rest = [*lines, rest] if rest else lines, b""
-        self._partial = rest
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+    def read(self, most_bytes: int = -1) -> bytes:
+        """The next bytes for the watcher, as soon as there are some; none at the end of the output."""
+        with self._news:
+            self._news.wait_for(lambda: self._backlog.held or self._over)
+            return self._backlog.take(most_bytes if most_bytes > 0 else BACKLOG_BYTES)
 
     def _drain(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -142,15 +150,18 @@ class Capture:
                         selector.unregister(key.fd)
                         os.close(key.fd)
         self.log.close()
-        self.arrived.set()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
 
     def _keep(self, stream: int, data: bytes) -> None:
         self.log.add(data)
         self._pass_on(stream, data)
-        with self._lock:
+        with self._news:
             self.total_bytes += len(data)
+            self.heard = time.monotonic()
             self._backlog.add(data)
-        self.arrived.set()
+            self._news.notify_all()
 
     def _pass_on(self, stream: int, data: bytes) -> None:
         target = self.streams[stream]

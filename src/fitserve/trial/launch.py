@@ -66,6 +66,16 @@ class Process:
         while self.pid == 0 and self.failed_errno is None and not self.gone:
             self._read_status(None)
 
+    def wait(self, seconds: float | None = None) -> Exit | None:
+        """Wait until it has ended, at most so long; None where it still runs."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.exit is None and not self.gone:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._read_status(left)
+        return self.exit
+
     def signal(self, number: int) -> None:
         """Hand a signal on to the program; nothing happens once it has ended."""
         self._order(f"signal {number}")

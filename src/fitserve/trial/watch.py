@@ -1,8 +1,6 @@
 """Watches a start: phases, readiness, silence, time (o: processes, sockets, clock)."""
 
 import time
-from collections.abc import Callable
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,11 +9,10 @@ from fitserve.trial.launch import Process
 from fitserve.trial.memory import TreeMemory
 from fitserve.trial.outcome import PhaseTime, State
 from fitserve.trial.progress import Progress
-
-READY_LINE = "Application startup complete"
-"""uvicorn's line, in every release of vLLM's server. Source: uvicorn ``lifespan/on.py``."""
+from fitserve.trial.reading import Reading
 
 _TICK_SECONDS = 0.1
+_SERVING_TICK_SECONDS = 5.0
 _HEALTH_EVERY_SECONDS = 0.5
 _READY_WITHOUT_HEALTH_SECONDS = 10.0
 """How long a server may be unreachable after it said that it is up; then the checks have to say why."""
@@ -33,21 +30,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float = 1800.0
     silence_seconds: float = 600.0
     linger_seconds: float = 30.0
-
-
-class Reader(Protocol):
-    """Whoever understands the log while it is written."""
-
-    @property
-    def phase(self) -> str:
-        """The stage that the start has reached."""
-
-    @property
-    def certain(self) -> bool:
-        """True once a line says that this start has failed."""
-
-    def feed(self, line: str) -> object:
-        """Take the next line."""
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,105 +54,91 @@ class Watch:
     Args:
         process: the started program.
         health_url: where it says that it is well; None where that cannot be reached.
-        reader: understands its lines.
+        reading: what its lines have said so far.
         progress: is told how it goes on.
-        clock: seconds that only grow.
     """
 
     def __init__(
-        self,
-        process: Process,
-        *,
-        health_url: str | None,
-        reader: Reader,
-        progress: Progress,
-        clock: Callable[[], float] = time.monotonic,
+        self, process: Process, *, health_url: str | None, reading: Reading, progress: Progress
     ) -> None:
         self.process = process
         self.health_url = health_url
-        self.reader = reader
+        self.reading = reading
         self.progress = progress
-        self.clock = clock
         self.memory = TreeMemory(process.reaper_pid)
         self.phases: list[PhaseTime] = []
-        self.last_line = ""
-        self.launched = clock()
-        self.heard = self.launched
-        self.ready_line_at: float | None = None
+        self.launched = time.monotonic()
+        self.said_ready_at: float | None = None
         self.certain_at: float | None = None
         self.next_health = self.launched
 
     @property
     def seconds(self) -> float:
         """Since the launch."""
-        return self.clock() - self.launched
+        return time.monotonic() - self.launched
 
     def until_settled(self, limits: Limits) -> Watched:
         """Wait until it serves, has failed, or has used up its time."""
         while (state := self._state(limits)) is None:
-            self.process.output.arrived.wait(_TICK_SECONDS)
-            self.read_lines()
+            time.sleep(_TICK_SECONDS)
+            self.look()
             self.memory.sample()
-            self.progress.tick(self.reader.phase, self.seconds, self.last_line)
-        seconds = self.seconds
-        if state != "served":
-            self.drain()
-        return self.seen(state, seconds)
+            self.progress.tick(self.reading.phase, self.seconds, self.reading.last_line)
+        self.look()
+        return self.seen(state)
 
-    def drain(self) -> None:
-        """Take everything that has been written so far."""
-        self.read_lines()
-        while self.process.output.arrived.is_set():
-            self.read_lines()
+    def until_exit(self) -> Watched:
+        """Wait until it has ended, however long it serves."""
+        while (
+            self.process.wait(_TICK_SECONDS if self.said_ready_at is None else _SERVING_TICK_SECONDS) is None
+        ):
+            self.look()
+            if self.said_ready_at is None:
+                self.memory.sample()
+        return self.seen("failed")
 
-    def seen(self, state: State, seconds: float | None = None) -> Watched:
+    def seen(self, state: State) -> Watched:
         """What was seen so far, under the given end."""
         return Watched(
             state=state,
-            seconds=round(self.seconds if seconds is None else seconds, 3),
+            seconds=round(self.seconds, 3),
             phases=self.phases,
             peak_rss_bytes=self.memory.peak_rss_bytes,
         )
 
-    def read_lines(self) -> None:
-        """Take what has been written since the last look."""
-        lines = self.process.output.take_lines()
-        for line in lines:
-            self.reader.feed(line)
-            if READY_LINE in line:
-                self.ready_line_at = self.clock()
-        if lines:
-            self.heard = self.clock()
-            self.last_line = next((line for line in reversed(lines) if line.strip()), self.last_line)
-        if self.reader.certain and self.certain_at is None:
-            self.certain_at = self.clock()
-        if not self.phases or self.phases[-1].stage != self.reader.phase:
-            self.phases.append(PhaseTime(stage=self.reader.phase, start_seconds=round(self.seconds, 3)))
-            self.progress.phase(self.reader.phase, self.seconds)
+    def look(self) -> None:
+        """Note what the log says now."""
+        reading = self.reading
+        if reading.ready and self.said_ready_at is None:
+            self.said_ready_at = time.monotonic()
+        if reading.certain and self.certain_at is None:
+            self.certain_at = time.monotonic()
+        if not self.phases or self.phases[-1].stage != reading.phase:
+            self.phases.append(PhaseTime(stage=reading.phase, start_seconds=round(self.seconds, 3)))
+            self.progress.phase(reading.phase, self.seconds)
 
     def _state(self, limits: Limits) -> State | None:
         if self.process.poll() is not None:
             return "failed"
         if self._answers():
             return "served"
-        now = self.clock()
+        now = time.monotonic()
         if self.certain_at is not None and now - self.certain_at > limits.linger_seconds:
             return "failed"
         if now - self.launched > limits.start_seconds:
             return "timed-out"
-        return "silent" if now - self.heard > limits.silence_seconds else None
+        return "silent" if now - self.process.output.heard > limits.silence_seconds else None
 
     def _answers(self) -> bool:
-        now = self.clock()
         if self.health_url is None:
-            return self.ready_line_at is not None
+            return self.said_ready_at is not None
+        now = time.monotonic()
         if now < self.next_health:
             return False
-        said_ready = self.ready_line_at is not None
-        self.next_health = now + (_TICK_SECONDS if said_ready else _HEALTH_EVERY_SECONDS)
+        self.next_health = now + (_HEALTH_EVERY_SECONDS if self.said_ready_at is None else _TICK_SECONDS)
         if is_healthy(self.health_url):
             return True
-        return self.ready_line_at is not None and now - self.ready_line_at > _READY_WITHOUT_HEALTH_SECONDS
+        return self.said_ready_at is not None and now - self.said_ready_at > _READY_WITHOUT_HEALTH_SECONDS
 
 
 def is_healthy(url: str, timeout_seconds: float = 2.0) -> bool:

@@ -1,0 +1,174 @@
+"""``fitserve fix``: start it, change one thing at a time until it serves, and prove it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+import msgspec
+
+from fitserve.cli.launch_options import (
+    LAUNCH_SETTINGS,
+    goal_option,
+    launch_argument,
+    log_dir_option,
+    seconds_option,
+)
+from fitserve.cli.options import Output, output_options
+from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
+
+if TYPE_CHECKING:
+    from fitserve.fix.options import Options
+    from fitserve.report.record import Record
+    from fitserve.trial.attempt import Attempt
+
+EXIT_CODES = {"served": EXIT_OK, "not-reached": EXIT_NO, "stopped": EXIT_INTERRUPTED}
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``fix`` would do; the JSON of ``fix --dry-run --json``."""
+
+    schema: int = 1
+    kind: Literal["fix-plan"] = "fix-plan"
+    command: str
+    url: str
+    max_trials: int
+    start_seconds: float
+    budget_seconds: float | None
+
+
+@click.command("fix", context_settings=LAUNCH_SETTINGS)
+@click.option(
+    "--max-trials", type=click.IntRange(1, 100), default=4, show_default=True, help="The most starts."
+)
+@click.option(
+    "--budget-minutes", type=click.FloatRange(0, min_open=True), help="The most time for the whole run."
+)
+@goal_option("--goal-context", "Tokens that one request must be able to have.")
+@goal_option("--goal-concurrency", "Requests that must run at once.")
+@click.option("--allow", type=click.Choice(["output"]), multiple=True, help="Take changes of answers too.")
+@click.option("--model", "model_name", metavar="NAME", help="The model name that clients will send.")
+@seconds_option("--deadline", 120.0, "The longest that one request of the checks may take.")
+@seconds_option("--start-timeout", 1800.0, "The longest that one start may take.")
+@seconds_option("--silence", 600.0, "The longest that a start may say nothing.")
+@log_dir_option
+@click.option("--serve", is_flag=True, help="Leave it serving in the foreground once it is proven.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@output_options
+@launch_argument
+def command(*, output: Output, launch: tuple[str, ...], serve: bool, dry_run: bool, **settings: Any) -> int:
+    """Start a vLLM launch, change one thing at a time until it serves, and prove it at its API.
+
+    What is changed comes from the diagnosis of the failed start: cheapest first, and never below a goal. After the
+    proof the server is stopped, and the command that serves is printed.
+
+    \b
+        fitserve fix -- vllm serve MODEL --max-model-len 131072
+    """  # noqa: D301 - \b is click's mark for a block that it must not wrap
+    options = _options(**settings)
+    if dry_run:
+        return _show_plan(launch, options, output)
+    return _fix(launch, options, output, serve=serve)
+
+
+def _options(
+    *,
+    max_trials: int,
+    budget_minutes: float | None,
+    goal_context: int | None,
+    goal_concurrency: int | None,
+    allow: tuple[str, ...],
+    model_name: str | None,
+    deadline: float,
+    start_timeout: float,
+    silence: float,
+    log_dir: str | None,
+) -> "Options":
+    from fitserve.fix.options import Options
+    from fitserve.trial.choice import Bounds
+    from fitserve.trial.watch import Limits
+
+    return Options(
+        max_trials=max_trials,
+        budget_seconds=None if budget_minutes is None else budget_minutes * 60,
+        limits=Limits(start_seconds=start_timeout, silence_seconds=silence),
+        bounds=Bounds(
+            goal_context=goal_context,
+            goal_concurrency=goal_concurrency,
+            allow_output="output" in allow,
+        ),
+        request_deadline_seconds=deadline,
+        model=model_name,
+        log_dir=None if log_dir is None else Path(log_dir),
+    )
+
+
+def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> int:
+    from fitserve.facts.command import read_command, shown
+    from fitserve.fix.loop import checked_launch
+    from fitserve.trial.address import read_address
+    from fitserve.trial.progress import Quiet
+
+    ready = checked_launch(read_command(launch), os.environ, Quiet())
+    plan = DryRun(
+        command=shown(ready.argv, ready.env),
+        url=read_address(ready, os.environ).url or "",
+        max_trials=options.max_trials,
+        start_seconds=options.limits.start_seconds,
+        budget_seconds=options.budget_seconds,
+    )
+    limit = "" if plan.budget_seconds is None else f", within {plan.budget_seconds / 60:g} minutes"
+    lines = [
+        "nothing was started; this is what would be done:",
+        "",
+        f"    {plan.command}",
+        "",
+        f"until {plan.url} answers and every check passes",
+        f"at most {plan.max_trials} starts of at most {plan.start_seconds:g} s each{limit}",
+        "each with one change, which the diagnosis of the start before it advises",
+    ]
+    output.emit(plan, lambda: "\n".join(lines))
+    return EXIT_OK
+
+
+def _fix(launch: tuple[str, ...], options: "Options", output: Output, *, serve: bool) -> int:
+    from fitserve.fix.loop import fix
+    from fitserve.store.journal import open_journal
+    from fitserve.store.run_id import new_run_id
+    from fitserve.trial.progress import progress, style_for
+
+    codes: list[int] = []
+
+    def keep_serving(record: "Record", attempt: "Attempt") -> None:
+        _answer(record, output)
+        codes.append(_serve(attempt))
+
+    with progress(style_for(quiet=output.quiet)) as shown:
+        record = fix(
+            launch,
+            options=options,
+            progress=shown,
+            journal=open_journal(),
+            run=new_run_id(),
+            on_served=keep_serving if serve else None,
+        )
+    if codes:
+        return codes[0]
+    _answer(record, output)
+    return EXIT_CODES[record.outcome or "not-reached"]
+
+
+def _answer(record: "Record", output: Output) -> None:
+    from fitserve.report.json_v1 import fix_json
+    from fitserve.report.record_text import render_record
+
+    output.emit(fix_json(record), lambda: render_record(record))
+
+
+def _serve(attempt: "Attempt") -> int:
+    """Stay until the server ends; signals are the server's. The exit code is its own."""
+    from fitserve.trial.interrupt import handing_on
+
+    with handing_on(attempt.process):
+        ended = attempt.process.wait()
+    return ended.shell_code if ended else EXIT_NO

@@ -1,0 +1,1 @@
+"""The loop from a failing launch to a proven one."""

@@ -1,0 +1,124 @@
+"""One start, unchanged: its output passes through, its end is explained, its exit code is kept."""
+
+import datetime as dt
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fitserve import __version__
+from fitserve.diagnose.finding import Diagnosis
+from fitserve.errors import UsageError
+from fitserve.facts.command import Launch, read_command
+from fitserve.fix.secrets import without_secrets
+from fitserve.report.record import Outcome, Record
+from fitserve.store.journal import Journal
+from fitserve.trial.attempt import Attempt
+from fitserve.trial.interrupt import handing_on
+from fitserve.trial.launch import Exit
+from fitserve.trial.outcome import State
+from fitserve.trial.progress import Quiet
+
+TERMINATION_BYTES = 4096
+"""The most that Kubernetes reads of a container's termination message."""
+
+
+class Supervised(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that has ended.
+
+    Attributes:
+        record: the run.
+        exit: how the program ended.
+        diagnosis: why it failed; None where it did not, or was told to stop.
+    """
+
+    record: Record
+    exit: Exit
+    diagnosis: Diagnosis | None
+
+
+def any_launch(command: Sequence[str]) -> Launch:
+    """The launch in a command; a command that hides it, such as a script, is taken as it is."""
+    try:
+        return read_command(command)
+    except UsageError:
+        if not command:
+            raise
+        return Launch(argv=tuple(command), program=0, first=len(command), takes_model=False)
+
+
+def supervise(command: Sequence[str], *, run: str, environ: Mapping[str, str], log_path: Path) -> Supervised:
+    """Run a program to its end; signals go on to it.
+
+    Raises:
+        MachineError: it cannot be started.
+    """
+    started = dt.datetime.now(dt.UTC)
+    begin = time.monotonic()
+    attempt = Attempt(
+        1,
+        any_launch(command),
+        environ=environ,
+        log_path=log_path,
+        progress=Quiet(),
+        pass_through=True,
+        ask_health=False,
+    )
+    try:
+        with handing_on(attempt.process) as signals:
+            watched = attempt.watch.until_exit()
+    finally:
+        attempt.end(0)
+    ended = attempt.process.exit or Exit(None, 9)
+    state = _state(attempt, ended, told_to_stop=bool(signals))
+    trial = attempt.trial(msgspec.structs.replace(watched, state=state))
+    outcomes: dict[State, Outcome] = {"served": "served", "stopped": "stopped"}
+    record = Record(
+        run=run,
+        kind="run",
+        started_utc=started.isoformat(timespec="seconds"),
+        fitserve_version=__version__,
+        command=list(command),
+        trials=[trial],
+        outcome=outcomes.get(state, "not-reached"),
+        reason=f"the program ended with exit code {ended.shell_code}",
+        final_command=list(command) if state == "served" else None,
+        seconds=round(time.monotonic() - begin, 3),
+    )
+    return Supervised(record=record, exit=ended, diagnosis=trial.diagnosis if state == "failed" else None)
+
+
+def keep(supervised: Supervised, journal: Journal) -> None:
+    """Keep the run and its log."""
+    record = supervised.record
+    path = record.trials[0].log_path
+    digest = journal.keep_log(Path(path)) if path else None
+    logs = {1: digest} if digest else {}
+    journal.save(without_secrets(msgspec.structs.replace(record, logs=logs)))
+
+
+def termination_message(diagnosis: Diagnosis, exit_code: int) -> bytes:
+    """The diagnosis in at most 4096 bytes, most important first."""
+    where = "" if diagnosis.line is None else f" (line {diagnosis.line})"
+    lines = [
+        f"{diagnosis.severity}[{diagnosis.cause}]: {diagnosis.message}",
+        f"stage {diagnosis.stage}{where}, {diagnosis.confidence}, exit code {exit_code}",
+        *(
+            f"help: {advice.option or advice.action or advice.flag}: {advice.why}"
+            for advice in diagnosis.advice
+        ),
+        *(f"| {evidence.text}" for evidence in diagnosis.evidence),
+    ]
+    text = ""
+    for line in lines:
+        if len(f"{text}{line}\n".encode()) > TERMINATION_BYTES:
+            break
+        text += f"{line}\n"
+    return (text or lines[0]).encode()[:TERMINATION_BYTES]
+
+
+def _state(attempt: Attempt, ended: Exit, *, told_to_stop: bool) -> State:
+    if told_to_stop:
+        return "stopped"
+    return "served" if ended.code == 0 and attempt.watch.said_ready_at is not None else "failed"

@@ -1,0 +1,113 @@
+"""One trial from launch to end (o: processes, files)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fitserve.diagnose.engine import diagnose_path
+from fitserve.diagnose.finding import Diagnosis
+from fitserve.facts.command import Launch
+from fitserve.trial.address import read_address
+from fitserve.trial.launch import launch as start
+from fitserve.trial.outcome import Change, Memory, State, Trial
+from fitserve.trial.progress import Progress
+from fitserve.trial.reading import Reading
+from fitserve.trial.watch import Limits, Watch, Watched
+
+GRACE_SECONDS = 10.0
+"""How long a server may take to end by itself; vLLM lets go of its devices within that."""
+
+
+class Attempt:
+    """A started server.
+
+    Args:
+        n: the trial's number.
+        launch: its command.
+        change: the difference to the trial before.
+        environ: the user's environment.
+        log_path: where its output is kept.
+        progress: is told how it goes on.
+        pass_through: its output goes to our own streams as well.
+        ask_health: it counts as ready when it answers, not when it says so.
+
+    Raises:
+        MachineError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        launch: Launch,
+        *,
+        change: Change | None = None,
+        environ: Mapping[str, str],
+        log_path: Path,
+        progress: Progress,
+        pass_through: bool = False,
+        ask_health: bool = True,
+    ) -> None:
+        self.n = n
+        self.launch = launch
+        self.change = change
+        self.address = read_address(launch, environ)
+        self.process = start(
+            launch.argv,
+            env={**environ, **launch.env},
+            log_path=log_path,
+            pass_through=pass_through,
+        )
+        self.log = self.process.output.log
+        self.reading = Reading(self.process.output)
+        asks = ask_health and self.address.url is not None
+        self.watch = Watch(
+            self.process,
+            health_url=f"{self.address.url}/health" if asks else None,
+            reading=self.reading,
+            progress=progress,
+        )
+
+    def settle(self, limits: Limits) -> Trial:
+        """Wait until the start has succeeded or failed; a failed one is ended, and its log is read."""
+        watched = self.watch.until_settled(limits)
+        if watched.state != "served":
+            self.end()
+        return self.trial(watched)
+
+    def stopped(self) -> Trial:
+        """The trial as it stands, broken off by the user."""
+        return self.trial(self.watch.seen("stopped"))
+
+    def trial(self, watched: Watched) -> Trial:
+        """The trial as a value."""
+        diagnosis = self.diagnosis(watched.state)
+        ended = self.process.poll()
+        return Trial(
+            n=self.n,
+            argv=list(self.launch.argv),
+            env=dict(self.launch.env),
+            change=self.change,
+            outcome=watched.state,
+            cause=diagnosis.cause if diagnosis.failed and watched.state != "stopped" else None,
+            exit_code=ended.code if ended else None,
+            signal=ended.signal if ended else None,
+            seconds=watched.seconds,
+            phases=watched.phases,
+            memory=Memory(peak_rss_bytes=watched.peak_rss_bytes, printed=diagnosis.numbers),
+            diagnosis=diagnosis,
+            log_path=str(self.log.path),
+            url=self.address.url if watched.state == "served" else None,
+        )
+
+    def diagnosis(self, state: State) -> Diagnosis:
+        """What the log says: the whole file where it is complete, else what was read while it was written."""
+        if state != "served" and self.log.failure is None:
+            return diagnose_path(self.log.path)
+        return self.reading.diagnosis()
+
+    def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """End the server and everything below it; an interrupt meanwhile ends the grace."""
+        try:
+            self.process.end(grace_seconds)
+        except KeyboardInterrupt:
+            self.process.end(0)
+            raise

@@ -1,0 +1,60 @@
+"""Signals that reach the tool while a program runs (o: the process's signal handlers)."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fitserve.trial.launch import Process
+
+_STOPPING = (signal.SIGTERM, signal.SIGHUP)
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+@contextmanager
+def stopping_like_ctrl_c() -> Iterator[None]:
+    """TERM and HUP interrupt as Ctrl-C does, so that every way to stop the tool tidies up in the same way.
+
+    A signal that was ignored before (``nohup``) stays ignored.
+    """
+    with _handled(_STOPPING, _interrupt):
+        yield
+
+
+@contextmanager
+def handing_on(process: Process) -> Iterator[set[int]]:
+    """Signals go on to the program, which decides what they mean; yields the numbers of those that came.
+
+    A signal that was ignored before (``nohup``) stays ignored.
+    """
+    came: set[int] = set()
+
+    def hand_on(number: int, _frame: object) -> None:
+        came.add(number)
+        process.signal(number)
+
+    with _handled(_FORWARDED, hand_on):
+        yield came
+
+
+@contextmanager
+def _handled(numbers: tuple[int, ...], handler: Callable[[int, object], None]) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, present in before.items():
+        if present is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, present in before.items():
+            signal.signal(number, present)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
