@@ -1,0 +1,69 @@
+"""What decides a start's memory besides the model: the device, and vLLM's settings with every default filled in."""
+
+import msgspec
+
+from fitserve.units import GIB
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One accelerator, as vLLM sees it.
+
+    Attributes:
+        name: its product name.
+        total_bytes: what ``cudaMemGetInfo`` reports as total.
+        free_bytes: what is free before vLLM starts; None where it is not known.
+        compute_capability: such as (9, 0); None where it is not a CUDA device.
+        unified: it shares the host's memory.
+        source: how it is known.
+    """
+
+    name: str
+    total_bytes: int
+    free_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    unified: bool = False
+    source: str = "given"
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """vLLM's settings after it has filled in its defaults; names and meanings are vLLM's.
+
+    Attributes:
+        vllm_version: the release whose rules count.
+        max_model_len: tokens of the longest sequence; None: as the model's configuration says.
+        block_size: tokens a block; None: as the version, the model and the device choose.
+        kv_cache_dtype: ``auto`` or one of vLLM's names.
+        dtype: ``auto``, ``bfloat16``, ``float16``, ``half``, ``float32``...
+    """
+
+    vllm_version: str = "0.33.0"
+    max_model_len: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    gpu_memory_utilization: float = 0.92
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    block_size: int | None = None
+    kv_cache_dtype: str = "auto"
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    async_scheduling: bool | None = None
+    enforce_eager: bool = False
+    max_cudagraph_capture_size: int | None = None
+    mamba_cache_mode: str | None = None
+    mamba_block_size: int | None = None
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    num_speculative_tokens: int = 0
+    cpu_offload_bytes: int = 0
+    language_model_only: bool = False
+    device: Device = Device(name="H100", total_bytes=round(79.19 * GIB), compute_capability=(9, 0))
