@@ -52,6 +52,7 @@ CAUSES: dict[str, Stage] = {
     "request-too-long": "request",
     "max-tokens-too-large": "request",
     "model-name-unknown": "request",
+    "unrecognised-error": "unknown",
     "wrapper-only": "unknown",
     "healthy": "-",
     "not-a-vllm-log": "-",
@@ -96,8 +97,14 @@ def page(cause: str) -> Page:
     """
     name = cause.strip().lower().replace("_", "-")
     if name not in CAUSES:
-        close = get_close_matches(name, CAUSES, n=3, cutoff=0.5)
+        close = _closest(name)
         hint = f"did you mean {' or '.join(close)}?" if close else "fitserve explain lists the causes"
         raise UsageError(f"no cause is called {cause!r}", hint=hint)
     text = files("fitserve.diagnose.rules").joinpath(page_name(name)).read_text(encoding="utf-8")
     return Page(cause=name, stage=CAUSES[name], text=text)
+
+
+def _closest(name: str) -> list[str]:
+    """The ids that contain the name, then those that are spelled like it; three at most."""
+    containing = [cause for cause in CAUSES if name and name in cause]
+    return list(dict.fromkeys([*containing, *get_close_matches(name, CAUSES, n=3, cutoff=0.5)]))[:3]

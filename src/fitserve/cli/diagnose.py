@@ -1,0 +1,115 @@
+"""``fitserve diagnose [FILE|DIR|-]``: why did this start-up, or this server, fail."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from fitserve.cli.options import Output, output_options
+from fitserve.diagnose.finding import Diagnosis
+from fitserve.errors import EXIT_NO, EXIT_OK, InputError, UsageError
+
+_STDIN = "-"
+_NOT_A_LOG = "not-a-vllm-log"
+
+
+@click.command()
+@click.argument("places", nargs=-1, metavar="[FILE|DIR|-]...")
+@click.option("--follow", is_flag=True, help="Read a growing log, and speak as soon as the cause is certain.")
+@output_options
+def command(places: tuple[str, ...], follow: bool, output: Output) -> int:
+    """Why did this start-up (or this server) fail.
+
+    FILE may be gzipped; - is the standard input. A DIR, or several files, give a table of causes.
+    """
+    names = places or _piped()
+    if follow:
+        return _follow(names, output)
+    if len(names) == 1 and not Path(names[0]).is_dir():
+        return _one(names[0], output)
+    return _many(names, output)
+
+
+def _piped() -> tuple[str, ...]:
+    if sys.stdin.isatty():
+        raise UsageError(
+            "no log was given",
+            hint="fitserve diagnose FILE, or docker logs NAME 2>&1 | fitserve diagnose",
+        )
+    return (_STDIN,)
+
+
+def _one(name: str, output: Output) -> int:
+    from fitserve.diagnose.engine import diagnose_path
+
+    return _answer(diagnose_path(None if name == _STDIN else Path(name)), name, output)
+
+
+def _answer(diagnosis: Diagnosis, name: str, output: Output) -> int:
+    """Print the diagnosis and return the exit code that belongs to it."""
+    if diagnosis.cause == _NOT_A_LOG:
+        if output.as_json:
+            output.emit(diagnosis, str)
+            return InputError.exit_code
+        raise InputError(
+            diagnosis.message or "no line of it is vLLM's",
+            where="standard input" if name == _STDIN else name,
+            hint="give what the vLLM process itself printed, both streams: vllm serve ... > serve.log 2>&1",
+        )
+    output.emit(diagnosis, lambda: _text(diagnosis, name, output))
+    return EXIT_NO if diagnosis.failed else EXIT_OK
+
+
+def _text(diagnosis: Diagnosis, name: str, output: Output) -> str:
+    from fitserve.report.text import render_diagnosis
+
+    source = "stdin" if name == _STDIN else name
+    return render_diagnosis(diagnosis, source, width=_width(output), colored=output.colored)
+
+
+def _width(output: Output) -> int:
+    is_terminal = output.path is None and sys.stdout.isatty()
+    return min(shutil.get_terminal_size().columns, 120) if is_terminal else 100
+
+
+def _many(names: tuple[str, ...], output: Output) -> int:
+    from fitserve.diagnose.triage import find_logs, triage
+    from fitserve.report.triage_text import render_triage
+
+    if _STDIN in names:
+        raise UsageError("the standard input cannot be read beside files", hint="give it alone")
+    shows_progress = sys.stderr.isatty() and not output.quiet
+    found = triage(find_logs(Path(name) for name in names), progress=_progress if shows_progress else None)
+    if shows_progress:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if not found.count and not found.failed:
+        raise InputError(
+            "no log is there",
+            where=", ".join(names),
+            hint="logs are *.log, *.txt, *.gz and text without a suffix",
+        )
+    output.emit(found, lambda: render_triage(found, width=_width(output)))
+    causes = {group.cause for group in found.groups}
+    if not causes - {_NOT_A_LOG}:
+        return InputError.exit_code
+    return EXIT_NO if causes - {_NOT_A_LOG, "healthy"} else EXIT_OK
+
+
+def _progress(count: int) -> None:
+    click.echo(f"\r{count:,} logs read", nl=False, err=True)
+
+
+def _follow(names: tuple[str, ...], output: Output) -> int:
+    from fitserve.diagnose.follow import follow_file, follow_stream
+
+    if len(names) != 1 or Path(names[0]).is_dir():
+        raise UsageError("--follow reads one log", hint="fitserve diagnose --follow FILE, or a pipe")
+    if names[0] != _STDIN:
+        return _answer(follow_file(Path(names[0])), names[0], output)
+    said: tuple[str, int] | None = None
+    for diagnosis in follow_stream(sys.stdin.buffer):
+        if said is None or (diagnosis.cause != said[0] and not output.as_json):
+            said = diagnosis.cause, _answer(diagnosis, _STDIN, output)
+            sys.stdout.flush()
+    return said[1] if said else EXIT_NO
