@@ -84,9 +84,15 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return found[-1] if found else None
 
     def value(self, name: str) -> Any:
-        """An option's value as vLLM takes it; None where it is not given."""
-        option = self.option(name)
-        return option.value if option else None
+        """An option's value as vLLM takes it, inside a JSON value too; None where it is not given."""
+        if option := self.option(name):
+            return option.value
+        head, *path = name.split(".")
+        whole = self.option(head) if path else None
+        inner = whole.value if whole else None
+        for part in path:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        return inner
 
     @property
     def model(self) -> str | None:

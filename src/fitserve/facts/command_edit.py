@@ -15,6 +15,8 @@ from fitserve.facts.serve_options import SWITCHES, arity
 _CHANGES_ENVIRONMENT = frozenset({"sudo", "doas", "ssh", "mpirun", "mpiexec"})
 """Wrappers that do not hand their own environment on."""
 
+_ENV_OPTIONS_WITH_VALUE = ("-u", "--unset", "-C", "--chdir")
+
 _SECRETS = ("api_key", "hf_token")
 _MASKED_SETTING = re.compile(
     r"^((?:--env=|-e)?[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z0-9_]*=).+", re.DOTALL
@@ -68,10 +70,7 @@ def with_variable(launch: Launch, name: str, value: str) -> Launch:
         if word.startswith(f"{name}="):
             return _replaced(launch, at, 1, [setting])
     if _names(before) & {"env"}:
-        at = max(i for i, word in enumerate(before) if PurePath(word).name == "env")
-        while at + 1 < launch.program and ASSIGNMENT.match(launch.argv[at + 1]):
-            at += 1
-        return _replaced(launch, at + 1, 0, [setting])
+        return _replaced(launch, _end_of_env(before), 0, [setting])
     if _names(before) & _CHANGES_ENVIRONMENT:
         return _replaced(launch, launch.program, 0, ["env", setting])
     return msgspec.structs.replace(launch, env={**launch.env, name: value})
@@ -127,6 +126,14 @@ def _with_key(whole: dict[str, Any], path: list[str], value: Any) -> dict[str, A
         **whole,
         head: _with_key(inner if isinstance(inner, dict) else {}, rest, value) if rest else value,
     }
+
+
+def _end_of_env(before: Sequence[str]) -> int:
+    """Where the last ``env`` of a command takes another assignment: behind its options and the ones it has."""
+    at = 1 + max(i for i, word in enumerate(before) if PurePath(word).name == "env")
+    while at < len(before) and (before[at].startswith("-") or ASSIGNMENT.match(before[at])):
+        at += 2 if before[at] in _ENV_OPTIONS_WITH_VALUE else 1
+    return at
 
 
 def _replaced(launch: Launch, at: int, width: int, words: Sequence[str]) -> Launch:
