@@ -14,7 +14,6 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = '  File "'
-_A_TRACEBACK_COUNTS = 2
 _ENOUGH_EVIDENCE = 2
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ENCODER = msgspec.msgpack.Encoder()
@@ -34,8 +33,8 @@ def is_newest_first(stamps: Sequence[str | None], texts: Sequence[str]) -> bool:
         if text.startswith(_TRACEBACK):
             upright += place + 1 < len(texts) and texts[place + 1].startswith(_FRAME)
             upside_down += place > 0 and texts[place - 1].startswith((_FRAME, "    "))
-    against = earlier + _A_TRACEBACK_COUNTS * upside_down
-    return against >= _ENOUGH_EVIDENCE and against > later + _A_TRACEBACK_COUNTS * upright
+    against = earlier + upside_down
+    return against >= _ENOUGH_EVIDENCE and against > later + upright
 
 
 def _comparable(stamp: str) -> tuple[str, str] | None:

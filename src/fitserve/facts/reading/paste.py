@@ -1,7 +1,7 @@
 """Undoes what pages and editors do to a pasted log: HTML, Markdown, indentation."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fitserve.facts.reading.ansi import without_colours
 
@@ -16,32 +16,41 @@ _FENCE = re.compile(r" {0,8}(?:`{3,}|~{3,})[\w+.-]{0,40} *$")
 _QUOTE = re.compile(r"(?:> ?){1,9}")
 
 
-def unpasted(text: str, *, indent: int = 0, quoted: bool = False) -> Iterator[str]:
+def is_html(sample: Iterable[str]) -> bool:
+    """True where the lines come from a page: they hold its entities, or only an element."""
+    return any(
+        _ENTITY.search(line)
+        or _BREAK.search(line)
+        or ("<" in line and line.strip() and not _ELEMENT.sub("", line).strip())
+        for line in sample
+    )
+
+
+def unpasted(text: str, *, html: bool = False, quoted: bool = False, indent: int = 0) -> Iterator[str]:
     """The lines in one physical line of a paste; none where it is only a fence or an element of a page.
 
     Args:
         text: the physical line.
-        indent: columns by which the whole paste is indented.
+        html: it comes from a page.
         quoted: the paste stands in a quotation.
+        indent: columns by which the whole paste is indented.
     """
-    bare = without_colours(text)
-    if "<" in bare:
-        marked, bare = bare, _ELEMENT.sub("", bare)
-        if bare != marked and not bare.strip():
-            return
-    for part in _BREAK.split(bare) if "<" in bare else (bare,):
-        plain = _unescaped(part)
-        if quoted and (mark := _QUOTE.match(plain)):
-            plain = plain[mark.end() :]
-        if indent and plain[:indent].isspace():
-            plain = plain[indent:]
+    for part in _without_markup(without_colours(text)) if html else (without_colours(text),):
+        plain = _from_margin(part, quoted=quoted, indent=indent)
         if not _FENCE.match(plain):
             yield plain
 
 
-def _unescaped(text: str) -> str:
-    if "&" not in text or not _ENTITY.search(text):
-        return text
+def _from_margin(text: str, *, quoted: bool, indent: int) -> str:
+    if quoted and (mark := _QUOTE.match(text)):
+        text = text[mark.end() :]
+    return text[indent:] if indent and text[:indent].isspace() else text
+
+
+def _without_markup(text: str) -> Iterator[str]:
     import html
 
-    return html.unescape(text).replace("\N{NO-BREAK SPACE}", " ")
+    bare = _ELEMENT.sub("", text)
+    if bare.strip() or bare == text:
+        for part in _BREAK.split(bare):
+            yield html.unescape(part).replace("\N{NO-BREAK SPACE}", " ")

@@ -34,7 +34,7 @@ def take_apart(lines: Iterable[tuple[int, bytes]], shape: Shape) -> Iterator[Lin
     texts = (
         (number, text)
         for number, line in lines
-        for text in unpasted(_decoded(line), indent=shape.indent, quoted=shape.quoted)
+        for text in unpasted(_decoded(line), html=shape.html, quoted=shape.quoted, indent=shape.indent)
     )
     whole = joined(texts, shape.wrap) if shape.wrap else texts
     ordered = turned(whole) if shape.newest_first else whole

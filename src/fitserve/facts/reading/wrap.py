@@ -16,9 +16,10 @@ _MOST_PIECES = 10_000
 _STAMPED = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[?\d\d:\d\d:\d\d|\{\"|(?:INFO|WARNING|ERROR): "
 )
+_FRAME = re.compile(r'Traceback \(most recent| {2}File "')
 _BARE_START = re.compile(
-    r'Traceback \(most recent| {2}File "| {4}\S|[\w.]{1,200}(?:Error|Exception|Interrupt|Exit)(?::|$)'
-    r"|(?:During handling of|The above exception) |Process \w|Loading |Capturing |usage: |\$ |\+ "
+    r" {4}\S|[\w.]{1,200}(?:Error|Exception|Interrupt|Exit)(?::|$)|(?:During handling of|The above exception) "
+    r"|Process \w|Loading |Capturing |usage: |\$ |\+ "
 )
 
 
@@ -48,7 +49,12 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
             in_record: the upper one belongs to a line with a logger's prefix, so that bare text goes on in it.
         """
         missing = self.columns - columns_of(text)
-        if abs(missing) > _NEAR_COLUMNS or not following or self.starts_line(following):
+        if (
+            abs(missing) > _NEAR_COLUMNS
+            or not following
+            or self.starts_line(following)
+            or _FRAME.match(following)
+        ):
             return None
         bare_start = _BARE_START.match(following)
         if missing == 0 or (missing == 1 and self.trimmed):

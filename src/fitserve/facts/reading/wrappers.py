@@ -28,8 +28,8 @@ _STAMP = _DAY + r"(?:[T ]|, )" + _CLOCK + r"(?:Z| ?[+-]\d\d:?\d\d| UTC)?"
 _SYSLOG_DAY = r"(?:[^\W\d_]{3,5}\.?|\d{1,2}\N{CJK UNIFIED IDEOGRAPH-6708}) [ \d]\d "
 
 _SYSLOG = (
-    rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) (?P<origin>\S{{1,200}}) "
-    r"(?P<process>[^\s:\[\]()]{1,100})(?:\[(?P<pid>\d{1,10})\])?:(?: |$)"
+    rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) (?P<origin>[\w.-]{{1,200}}) "
+    r"(?P<process>[a-z][^\s:\[\]()]{0,100}|[^\s:\[\]()]{1,100}(?=\[))(?:\[(?P<pid>\d{1,10})\])?:(?: |$)"
 )
 _COMPOSE = r"(?P<origin>[A-Za-z0-9][\w.@-]{0,200}) *\|(?: |$)"
 
@@ -69,7 +69,8 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
     ),
     "[": (
         # torch.distributed's excepthook, torchrun, mpirun
-        r"\[(?:rank|default)(?P<rank>\d{1,5})\]:(?: |$|(?=\[))",
+        r"\[rank(?P<rank>\d{1,5})\]:(?: |$|(?=\[))",
+        r"\[default(?P<rank>\d{1,5})\]:",
         r"\[\d{1,5},(?P<rank>\d{1,5})\]<std(?:out|err)>: ?",
         # torch's C++ loggers
         rf"\[(?P<level>[IWEFC])(?P<time>\d{{4}} {_CLOCK})? [^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
