@@ -59,7 +59,7 @@ def test_runs_lists_newest_first(journal_folder: Path) -> None:
     assert [
         "RUN                     KIND  WHEN (UTC)        TRIALS  OUTCOME      VERIFIED  COMMAND",
         "20261201-170000-000002  run   2026-12-01 17:00  0       unfinished   -         m",
-        "20261201-160000-000001  fix   2026-12-01 16:00  2       not-reached  no        'some folder/model' --enforce-eager",
+        "20261201-160000-000001  fix   2026-12-01 16:00  3       not-reached  no        --model 'some folder/model' --enforce-eager",
         "20261201-152233-7f3a9c  fix   2026-12-01 15:22  2       served       yes       org/model-8b --max-model-len 131072 --api-key sk-very-s…",
     ] == done.stdout.splitlines()
 

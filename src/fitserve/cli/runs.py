@@ -6,6 +6,7 @@ from fitserve.cli.options import Output, output_options
 from fitserve.store.journal import RunList, RunSummary, open_journal_to_read
 
 COMMAND_CHARACTERS = 56
+LAUNCHERS = ("vllm serve ", "-m vllm.entrypoints.openai.api_server ")
 
 
 @click.command(short_help="what was tried")
@@ -52,6 +53,9 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 
 
 def _short(command: str) -> str:
-    """The command without the words that all of them share, cut to a line's rest."""
-    text = " ".join(command.removeprefix("vllm serve ").split())
+    """The command behind the words that start every server, cut to a line's rest."""
+    text = " ".join(command.split())
+    for start in LAUNCHERS:
+        _, found, rest = text.partition(start)
+        text = rest if found else text
     return text if len(text) <= COMMAND_CHARACTERS else f"{text[: COMMAND_CHARACTERS - 1]}…"

@@ -83,7 +83,7 @@ def _facts(trial: Trial) -> list[str]:
     memory = memory_words(trial)
     if memory:
         parts.append(f"memory: {memory}")
-    if trial.diagnosis is not None and trial.outcome != "served":
+    if trial.diagnosis is not None and trial.cause is not None:
         parts.append(
             f"**{trial.diagnosis.cause}** ({trial.diagnosis.confidence}): {_inline(trial.diagnosis.message)}"
         )

@@ -23,10 +23,9 @@ from fitserve.trial.outcome import Trial
 def render_record(record: Record) -> str:
     """The run as text: the command, each trial with its cause, the checks, the command that serves."""
     blocks = [_heading(record)]
-    before = None
-    for trial in record.trials:
-        blocks.append(_trial(trial, before, log_is_kept_in=record.run if trial.n in record.logs else None))
-        before = trial
+    for index, trial in enumerate(record.trials):
+        before = record.trials[index - 1] if index else None
+        blocks.append(_trial(record, trial, before))
     if record.verification is not None:
         blocks.append(render_verification(record.verification).splitlines())
     blocks.append(_ending(record))
@@ -53,7 +52,7 @@ def _heading(record: Record) -> list[str]:
     return [*lines, "", f"    {shell_words(record.command)}"]
 
 
-def _trial(trial: Trial, before: Trial | None, log_is_kept_in: str | None) -> list[str]:
+def _trial(record: Record, trial: Trial, before: Trial | None) -> list[str]:
     lines = [f"trial {trial.n}: {change_words(trial.change)}"]
     if trial.change is not None and trial.change.why:
         lines.append(_field("because", trial.change.why))
@@ -67,11 +66,11 @@ def _trial(trial: Trial, before: Trial | None, log_is_kept_in: str | None) -> li
     memory = memory_words(trial)
     if memory:
         lines.append(_field("memory", memory))
-    if log_is_kept_in is not None:
-        lines.append(_field("log", f"fitserve report {log_is_kept_in} --log {trial.n}"))
+    if trial.n in record.logs:
+        lines.append(_field("log", f"fitserve report {record.run} --log {trial.n}"))
     lines += _figures(trial, before)
-    if trial.diagnosis is not None and trial.outcome != "served":
-        lines += ["", *_diagnosis(trial.diagnosis, trial.log_path)]
+    if trial.diagnosis is not None and trial.cause is not None:
+        lines += ["", *_diagnosis(trial.diagnosis, trial.log_path, with_help=trial is record.trials[-1])]
     return lines
 
 
@@ -92,10 +91,11 @@ def _figures(trial: Trial, before: Trial | None) -> list[str]:
     ]
 
 
-def _diagnosis(diagnosis: Diagnosis, log_path: str | None) -> list[str]:
-    """The cause with its evidence and arithmetic; what was done about it is the next trial."""
-    text, _, _ = render_diagnosis(diagnosis, log_path or "log").partition("\n\n")
-    return textwrap.indent(text.rstrip("\n"), "  ").split("\n")
+def _diagnosis(diagnosis: Diagnosis, log_path: str | None, *, with_help: bool) -> list[str]:
+    """The cause with its evidence and arithmetic; what to do about it only where no later trial has done it."""
+    text = render_diagnosis(diagnosis, log_path or "log")
+    shown = text if with_help else text.partition("\n\n")[0]
+    return textwrap.indent(shown.rstrip("\n"), "  ").split("\n")
 
 
 def _ending(record: Record) -> list[str]:
