@@ -1,6 +1,12 @@
 """The real engine and the tiny model, for every test that wants them."""
 
+import contextlib
+import os
+import signal
 import sys
+import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +45,48 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _tell(step: Step) -> None:
     if step.phase != "collecting packages":
         sys.stderr.write(f"{step.phase} {step.what}\n")
+
+
+class Mark:
+    """A variable in the environment of everything that a test starts: it cannot be shed by changing group or parent."""
+
+    def __init__(self, value: str) -> None:
+        self.env = {"FITSERVE_TEST_MARK": value}
+
+    def processes(self) -> list[int]:
+        """The living processes that carry it."""
+        needle = f"FITSERVE_TEST_MARK={self.env['FITSERVE_TEST_MARK']}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if folder.name.isdigit() and needle in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
+
+    def left_after(self, seconds: float) -> list[int]:
+        """The processes that are left when none is, or when so much time has passed."""
+        end = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return left
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path) -> Path:
+    """A folder with a program ``vllm`` that starts and answers like vLLM; what it does is told by ``FAKE_VLLM``."""
+    program = tmp_path / "bin" / "vllm"
+    program.parent.mkdir()
+    source = Path(__file__).parent / "fix" / "programs" / "fake_vllm.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{source}" "$@"\n')
+    program.chmod(0o755)
+    return program.parent
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    """A mark for started processes; whatever still carries it at the end of the test is killed."""
+    mark = Mark(uuid.uuid4().hex)
+    yield mark
+    for pid in mark.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,211 @@
+"""A program that starts like ``vllm serve`` and answers like it, or fails like it. Standard library alone.
+
+``FAKE_VLLM`` names what it does, words apart. ``FAKE_KV_TOKENS`` is the room of its KV cache. It has a
+child in a session of its own, and that one a child whose parent has gone: what vLLM's engine core and workers become
+when they are left alone.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+DEEDS = set(os.environ.get("FAKE_VLLM", "").split())
+KV_TOKENS = int(os.environ.get("FAKE_KV_TOKENS", "4096"))
+SLEEP = "import time; time.sleep(600)"
+
+
+def say(
+    message: str, *, level: str = "INFO", process: str = "APIServer", source: str = "api_utils.py:347"
+) -> None:
+    """Write a line in the shape of vLLM 0.32.0."""
+    stamp = time.strftime("%m-%d %H:%M:%S")
+    sys.stdout.write(f"({process} pid={os.getpid()}) {level} {stamp} [{source}] {message}\n")
+    sys.stdout.flush()
+
+
+def read_arguments() -> argparse.Namespace:
+    """The few options that matter here; the others are passed over."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("serve")
+    parser.add_argument("model")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--kv-cache-memory-bytes", type=int)
+    parser.add_argument("--served-model-name", default="")
+    parser.add_argument("--api-key", default="")
+    known, _ = parser.parse_known_args()
+    return known
+
+
+def begin(arguments: argparse.Namespace) -> None:
+    """The first lines, and the processes of an engine."""
+    say("  version 0.32.0")
+    given = {"model": arguments.model, "port": arguments.port, "max_model_len": arguments.max_model_len}
+    say(f"non-default args: {given}", source="api_utils.py:286")
+    engine = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)"
+    )
+    subprocess.run([sys.executable, "-c", engine], check=True)
+    subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+    core = {"process": "EngineCore", "source": "core.py:133"}
+    say(f"Initializing a V1 LLM engine (v0.32.0) with config: model='{arguments.model}'", **core)
+    say(f"Starting to load model {arguments.model}...", process="Worker", source="cpu_model_runner.py:68")
+
+
+def refuse(arguments: argparse.Namespace) -> None:
+    """The room is too small for the context: the lines of the real refusal."""
+    needed, room = arguments.max_model_len / 65536, KV_TOKENS / 65536
+    say("EngineCore failed to start.", level="ERROR", process="EngineCore", source="core.py:1510")
+    say(
+        f"ValueError: To serve at least one request with the model's max seq len ({arguments.max_model_len}), "
+        f"({needed:.2f} GiB KV cache is needed, which is larger than the available KV cache memory ({room:.2f} GiB). "
+        f"Based on the available memory, the estimated maximum model length is {KV_TOKENS}. Try increasing "
+        "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+        level="ERROR",
+        process="EngineCore",
+        source="core.py:1510",
+    )
+    sys.stderr.write(
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+    )
+    if "lingers" in DEEDS:
+        time.sleep(600)
+    sys.exit(1)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """The OpenAI API, as far as a model of words has one."""
+
+    protocol_version = "HTTP/1.1"
+    arguments: argparse.Namespace
+
+    def log_message(self, *_: object) -> None:
+        """The access log of uvicorn is not needed here."""
+
+    def do_GET(self) -> None:
+        """Health, version, models."""
+        name = self.arguments.served_model_name or self.arguments.model
+        bodies: dict[str, Any] = {
+            "/health": {},
+            "/version": {"version": "0.32.0"},
+            "/v1/models": {
+                "data": [{"id": name, "owned_by": "vllm", "max_model_len": self.arguments.max_model_len}]
+            },
+        }
+        if self.path not in bodies:
+            self.answer(404, {"error": {"message": "Not Found", "code": 404}})
+        elif self.path.startswith("/v1") and not self.has_key():
+            self.answer(401, {"error": "Unauthorized"})
+        else:
+            self.answer(200, bodies[self.path])
+
+    def do_POST(self) -> None:
+        """Completions of a prompt given as words or as token ids."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = self.arguments.served_model_name or self.arguments.model
+        if self.path != "/v1/completions":
+            self.answer(404, {"error": {"message": "Not Found", "code": 404}})
+        elif body["model"] != name:
+            words = f"The model `{body['model']}` does not exist."
+            self.answer(404, {"error": {"message": words, "type": "NotFoundError", "code": 404}})
+        elif "refuses-requests" in DEEDS:
+            self.answer(500, {"error": {"message": "no", "type": "InternalServerError", "code": 500}})
+        else:
+            prompt = body["prompt"]
+            self.complete(len(prompt.split() if isinstance(prompt, str) else prompt), body)
+
+    def complete(self, tokens_in: int, body: dict[str, Any]) -> None:
+        """So many words, or a refusal of what is too long."""
+        tokens_out, length = body["max_tokens"], self.arguments.max_model_len
+        if tokens_in + tokens_out > length:
+            words = (
+                f"This model's maximum context length is {length} tokens. However, you requested {tokens_out} output "
+                f"tokens and your prompt contains {tokens_in} input tokens."
+            )
+            self.answer(400, {"error": {"message": words, "type": "BadRequestError", "code": 400}})
+            return
+        if "slow" in DEEDS:
+            time.sleep(600)
+        usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+        last = {"choices": [{"index": 0, "text": " word", "finish_reason": "length"}]}
+        if not body.get("stream"):
+            self.answer(200, last | {"usage": usage})
+            return
+        word = {"choices": [{"index": 0, "text": " word", "finish_reason": None}]}
+        events = [*[word] * (tokens_out - 1), last, {"choices": [], "usage": usage}]
+        lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+        self.answer(200, lines.encode(), "text/event-stream")
+
+    def has_key(self) -> bool:
+        """True where the request carries the key, or none is asked for."""
+        return (
+            self.headers.get("Authorization", "") == f"Bearer {self.arguments.api_key}"
+            or not self.arguments.api_key
+        )
+
+    def answer(self, status: int, body: Any, kind: str = "application/json") -> None:
+        """Send the whole answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def before_the_first_line() -> None:
+    """What goes wrong, or is arranged, before anything is said."""
+    if "dies-at-once" in DEEDS:
+        sys.exit(3)
+    if "mute" in DEEDS:
+        time.sleep(600)
+    if "stubborn" in DEEDS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def before_the_cache() -> None:
+    """What goes wrong while the model is loaded."""
+    if "silent" in DEEDS:
+        time.sleep(600)
+    if "floods" in DEEDS:
+        for number in range(300_000):
+            sys.stdout.write(f"line {number} " + "x" * 80 + "\n")
+    if "killed" in DEEDS:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    """Answer until the end, or come to an early one."""
+    Answers.arguments = arguments
+    server = ThreadingHTTPServer(("127.0.0.1", arguments.port), Answers)
+    say(f"Starting vLLM server on http://0.0.0.0:{arguments.port}", source="entry.py:140")
+    sys.stdout.write(f"(APIServer pid={os.getpid()}) INFO:     Application startup complete.\n")
+    sys.stdout.flush()
+    if "dies-serving" in DEEDS:
+        sys.stderr.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+        sys.exit(1)
+    if "ends" in DEEDS:
+        sys.exit(0)
+    server.serve_forever()
+
+
+def main() -> None:
+    """Start as a server does: arguments, engine, weights, cache, API."""
+    arguments = read_arguments()
+    before_the_first_line()
+    begin(arguments)
+    before_the_cache()
+    pinned = arguments.kv_cache_memory_bytes
+    if arguments.max_model_len > (KV_TOKENS if pinned is None else pinned // 16384):
+        refuse(arguments)
+    serve(arguments)
+
+
+if __name__ == "__main__":
+    main()
