@@ -1,11 +1,13 @@
 """A small program that answers like vLLM, or misbehaves: the mode is the first part of the path.
 
-Started as a child process; prints the port that it listens on. ``/good/v1/models`` is a well-behaved server,
+Started as a child process, with a certificate and its key for https; prints the port that it listens on. ``/good/v1/models`` is a well-behaved server,
 ``/half-json/v1/models`` one that breaks off its JSON, and so on through ``QUIRKS``.
 """
 
 import asyncio
 import json
+import ssl
+import sys
 from collections import Counter
 
 from aiohttp import web
@@ -185,8 +187,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
         return refused
     in_flight[mode] += 1
     try:
-        if mode == "preempting" and in_flight[mode] > 2:
-            preemptions[mode] += 1
+        if mode == "preempting":
+            await asyncio.sleep(0.1)  # so that all requests of a step are in flight together
+            preemptions[mode] += in_flight[mode] > 2
         tokens = min(
             body.get("max_tokens", 16), max(1, LENGTH - prompt_tokens) if mode == "cuts-output" else 10**9
         )
@@ -310,7 +313,11 @@ async def serve() -> None:
         app.router.add_post(f"/{{mode}}/{path}", handler)
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    context = None
+    if len(sys.argv) == 3:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*sys.argv[1:])
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     print(runner.addresses[0][1], flush=True)  # noqa: T201 - the test reads the port
     await asyncio.Event().wait()

@@ -1,0 +1,284 @@
+"""A whole verification: names, goals, keys, certificates, proxies, public servers, and its text."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fitserve.errors import UsageError
+from fitserve.report.verification_text import HELP, render_verification
+from fitserve.verify.options import Options
+from fitserve.verify.run import exit_code, verify_server
+from fitserve.verify.verification import Check, Verification
+
+QUICK = Options(profile="quick", deadline_seconds=5)
+
+
+def quick(**changes: object) -> Options:
+    """Quick options with changes."""
+    return Options(**{"profile": "quick", "deadline_seconds": 5, **changes})  # type: ignore[arg-type]
+
+
+def found(verification: Verification, name: str) -> Check:
+    """A check by its name."""
+    return next(check for check in verification.checks if check.name == name)
+
+
+def test_a_good_server_is_proven(fake_url: str) -> None:
+    """The full profile passes, and what the server said of itself is kept."""
+    verification = verify_server(f"{fake_url}/good", Options(deadline_seconds=5))
+
+    assert verification.passed
+    assert 0 == exit_code(verification)
+    assert ("fake", ["fake"], 256, "0.32.0") == (
+        verification.model,
+        verification.served_names,
+        verification.max_model_len,
+        verification.server_version,
+    )
+    names = [check.name for check in verification.checks]
+    assert {
+        "boundary-quarter",
+        "boundary-three-quarters",
+        "boundary-one-below",
+        "boundary-prompt-over",
+    } <= set(names)
+    assert ["load-1", "load-2", "load-4", "load-8"] == [name for name in names if name.startswith("load-")]
+
+
+def test_an_unknown_name_is_its_own_finding(fake_url: str) -> None:
+    """A 404 for the user's name shows the served names and both ways out; the other checks go on with a served name."""
+    verification = verify_server(f"{fake_url}/good", quick(model="my-model"))
+
+    check = found(verification, "model-name")
+    assert (False, "model-name-unknown") == (check.passed, check.error_type)
+    assert "'fake'" in check.actual
+    assert '"model": "fake"' in check.actual
+    assert "--served-model-name my-model" in check.actual
+    assert ["model-name"] == [one.name for one in verification.checks if one.passed is False]
+    assert "fake" == verification.model
+
+
+def test_goals_are_verdicts(fake_url: str) -> None:
+    """With a goal, three questions are answered: one of full length, N of the goal's length, N of full length."""
+    verification = verify_server(
+        f"{fake_url}/good", Options(deadline_seconds=5, goal_context=100, goal_concurrency=3)
+    )
+
+    verdicts = verification.numbers["verdicts"]
+    assert ["yes", "yes", "yes"] == [verdict["answer"] for verdict in verdicts]
+    assert 3 == found(verification, "goal-length").concurrency
+    assert ["load-1", "load-2", "load-3"] == [
+        check.name for check in verification.checks if check.name.startswith("load-")
+    ]
+
+
+def test_without_a_goal_nothing_is_pretended(fake_url: str) -> None:
+    """Questions about a goal that was not given are not asked."""
+    verdicts = verify_server(f"{fake_url}/good", QUICK).numbers["verdicts"]
+
+    assert ["yes", "not asked", "not asked"] == [verdict["answer"] for verdict in verdicts]
+
+
+def test_a_goal_beyond_the_context_fails(fake_url: str) -> None:
+    """A goal longer than ``max_model_len`` fails without a request."""
+    verification = verify_server(f"{fake_url}/good", quick(goal_context=1000))
+
+    check = found(verification, "goal-length")
+    assert (False, "request-too-long") == (check.passed, check.error_type)
+    assert 1 == exit_code(verification)
+
+
+def test_full_length_beyond_the_goal_is_knowledge_not_failure(fake_url: str) -> None:
+    """Preempted at the goal's length is a failure; preempted beyond it is told, and fails nothing."""
+    verification = verify_server(
+        f"{fake_url}/preempting", Options(deadline_seconds=5, goal_context=100, goal_concurrency=4)
+    )
+
+    goal, full = found(verification, "goal-length"), found(verification, "full-length")
+    assert (False, "preemption-thrash") == (goal.passed, goal.error_type)
+    assert (None, "preemption-thrash") == (full.passed, full.error_type)
+    assert ["yes", "no", "no"] == [verdict["answer"] for verdict in verification.numbers["verdicts"]]
+    knee = verification.numbers["load"]["knee"]
+    assert (4, "preemption", 2) == (knee["concurrency"], knee["limit"], knee["highest_clean"])
+
+
+def test_a_key_is_sent_from_its_variable(fake_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is named, its value goes to the server, and nowhere else."""
+    monkeypatch.setenv("FITSERVE_TEST_KEY", "let-me-in")
+
+    verification = verify_server(f"{fake_url}/key", quick(api_key_env="FITSERVE_TEST_KEY"))
+
+    assert verification.passed
+    assert "let-me-in" not in render_verification(verification)
+    assert "let-me-in" not in str(verification)
+
+
+def test_an_empty_key_is_a_usage_error(fake_url: str) -> None:
+    """A variable without a key is told before anything is asked."""
+    with pytest.raises(UsageError, match="FITSERVE_NO_SUCH_KEY"):
+        verify_server(f"{fake_url}/key", quick(api_key_env="FITSERVE_NO_SUCH_KEY"))
+
+
+def test_a_public_server_needs_a_yes() -> None:
+    """A server on the internet is not put under load unless the user says that it is theirs."""
+    with pytest.raises(UsageError, match="neither on this machine nor in a private network"):
+        verify_server("http://8.8.8.8:8000", QUICK)
+
+
+def test_a_host_known_only_to_a_proxy_needs_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name without an address here may be anywhere behind the proxy."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    with pytest.raises(UsageError, match="neither on this machine"):
+        verify_server("http://no-such-host.invalid:8000", QUICK)
+
+
+def test_this_machine_is_never_asked_through_a_proxy(fake_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy of the environment does not stand between the tool and a server on the same machine."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    assert verify_server(f"{fake_url}/good", QUICK).passed
+
+
+def test_a_broken_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment's proxy is used and is not there, nothing is reached."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    verification = verify_server("http://10.0.0.1:8000", QUICK)
+
+    assert (False, "connection-refused") == (verification.checks[0].passed, verification.checks[0].error_type)
+    assert 4 == exit_code(verification)
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_nothing_listens() -> None:
+    """A refused connection ends it at once: exit 4, and the way to find out why."""
+    verification = verify_server(f"127.0.0.1:{free_port()}", QUICK)
+
+    assert ["connection-refused"] == [check.error_type for check in verification.checks]
+    assert 4 == exit_code(verification)
+    assert "fitserve diagnose" in render_verification(verification)
+
+
+def test_an_unknown_host_is_named() -> None:
+    """A name without an address is no time-out."""
+    verification = verify_server("http://no-such-host.invalid:8000", QUICK)
+
+    assert ["host-unknown"] == [check.error_type for check in verification.checks]
+    assert 4 == exit_code(verification)
+
+
+def answer_raw(listener: socket.socket, raw: bytes | None) -> None:
+    """Answer every connection with the same bytes, or hold it open in silence until the listener ends."""
+    with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+        while True:
+            connection = held.enter_context(listener.accept()[0])
+            if raw is not None:
+                connection.sendall(raw)
+                connection.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "error_type"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "not-http"),
+        (b"", "connection-lost"),
+        (None, "timeout"),
+    ],
+)
+def test_what_is_no_http_server_is_not_reached(raw: bytes | None, error_type: str) -> None:
+    """Another service, a closed door and a silent one each have their name, and none of them holds us up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_raw, args=(listener, raw))
+        thread.start()
+        verification = verify_server(f"127.0.0.1:{listener.getsockname()[1]}", quick(deadline_seconds=0.3))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+    assert [error_type] == [check.error_type for check in verification.checks]
+    assert 4 == exit_code(verification)
+
+
+@pytest.fixture
+def tls_url(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server with a certificate of its own making, and that certificate."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subject = "-subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {subject}".split()
+    made = subprocess.run([*command, "-keyout", key, "-out", certificate], capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"openssl cannot make a certificate: {made.stderr.decode()[-200:]}")
+    program = Path(__file__).with_name("fake_server.py")
+    server_command = [sys.executable, program, certificate, key]
+    with subprocess.Popen(server_command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"https://localhost:{int(server.stdout.readline())}/good", certificate
+        server.kill()
+
+
+def test_a_certificate_is_checked(tls_url: tuple[str, Path]) -> None:
+    """A certificate that nobody vouches for is refused, and accepted where its authority is named."""
+    url, certificate = tls_url
+
+    refused = verify_server(url, QUICK)
+    accepted = verify_server(url, quick(ca_file=str(certificate)))
+
+    assert ["tls-failed"] == [check.error_type for check in refused.checks]
+    assert accepted.passed
+
+
+def test_certificates_that_cannot_be_read_are_a_usage_error(tmp_path: Path) -> None:
+    """A file that holds no certificate is told by its name."""
+    broken = tmp_path / "ca.pem"
+    broken.write_text("no certificate")
+
+    with pytest.raises(UsageError, match="certificates cannot be read"):
+        verify_server("https://localhost:1", quick(ca_file=str(broken)))
+
+
+def test_sizes_below_one_are_usage_errors() -> None:
+    """Nothing is asked of a server for nothing."""
+    for name in ("deadline_seconds", "goal_context", "goal_concurrency", "input_tokens", "output_tokens"):
+        with pytest.raises(UsageError, match=name):
+            Options(**{name: 0})
+
+
+def test_every_help_is_for_a_known_error_type() -> None:
+    """A help line that no check can ask for is dead."""
+    source = Path(verify_server.__code__.co_filename).parent
+    written = "".join(path.read_text(encoding="utf-8") for path in source.glob("*.py"))
+
+    dynamic = {kind for kind in HELP if kind.startswith("http-")}
+    assert [] == [kind for kind in HELP.keys() - dynamic if f'"{kind}"' not in written]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_the_text_has_every_check_and_fits(fake_url: str, width: int) -> None:
+    """Every check stands in the table with its words, the verdicts and the knee follow, nothing is cut off."""
+    verification = verify_server(
+        f"{fake_url}/preempting", quick(goal_context=100, goal_concurrency=4, deadline_seconds=5)
+    )
+
+    text = render_verification(verification, width=width)
+
+    table = text.partition("\n\nknee: ")[0]
+    assert max(map(len, table.splitlines())) <= max(width, 80)
+    squeezed = "".join(text.split())
+    assert [] == [check.name for check in verification.checks if f" {check.name} " not in text]
+    assert "thefirstpreemptionat4atonce" in squeezed
+    assert "no        4 at once of the goal's length" in text
+    assert "help: " in text
+    assert "\x1b" not in text
+    assert "\x1b[31mfailed" in render_verification(verification, colored=True)
