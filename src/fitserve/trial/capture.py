@@ -63,11 +63,13 @@ class LogFile:
         failure: why writing has ended early; None while all is well.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, head_bytes: int = KEPT_HEAD_BYTES, tail_bytes: int = KEPT_TAIL_BYTES
+    ) -> None:
         self.path = path
         self.failure: str | None = None
-        self.left_bytes = KEPT_HEAD_BYTES
-        self.tail = Chunks(KEPT_TAIL_BYTES)
+        self.left_bytes = head_bytes
+        self.tail = Chunks(tail_bytes)
         self.descriptor = -1
         try:
             self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -88,7 +90,7 @@ class LogFile:
         """Write the end behind the beginning, with a line that says what is missing between them."""
         if self.tail.dropped_bytes:
             self._write(f"\n... {self.tail.dropped_bytes:,} bytes of output are left out here ...\n".encode())
-        self._write(self.tail.take(KEPT_TAIL_BYTES))
+        self._write(self.tail.take(self.tail.limit_bytes))
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
