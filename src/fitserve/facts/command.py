@@ -145,11 +145,17 @@ def is_variable(name: str) -> bool:
 
 
 def variable(launch: Launch, name: str, environ: Mapping[str, str]) -> str | None:
-    """An environment variable as vLLM will see it; None where it is not set."""
-    for word in launch.argv[: launch.program]:
+    """An environment variable as vLLM will see it; None where it is not set.
+
+    A container sees what ``-e`` gives it: a value, or by its bare name the user's own.
+    """
+    before = launch.argv[: launch.program]
+    for word in before:
         for text in (word, word.removeprefix("--env="), word.removeprefix("-e")):
             if text.startswith(f"{name}="):
                 return text.partition("=")[2]
+    if launch.container is not None and name not in before:
+        return None
     return launch.env.get(name, environ.get(name))
 
 

@@ -46,19 +46,20 @@ def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
     given = setting("port")
     port = given if isinstance(given, int) else DEFAULT_PORT
     host = str(setting("host") or "")
-    outer = ("127.0.0.1" if host in _ANYWHERE else host, port)
+    outer = host, port
+    published = True
     if launch.container is not None and not launch.container.host_network:
-        found = launch.container.ports.get(port)
-        outer = found if found is not None else ("", port)
+        published = port in launch.container.ports
+        outer = launch.container.ports.get(port, outer)
     key = setting("api_key") or variable(launch, "VLLM_API_KEY", environ)
     certificate = setting("ssl_certfile")
     scheme = "https" if certificate else "http"
-    reachable = outer[0] and not setting("uds")
+    called = "127.0.0.1" if outer[0] in _ANYWHERE else outer[0]
     return Address(
         host=host,
         port=outer[1],
         port_given=given is not None or launch.container is not None,
-        url=f"{scheme}://{_in_url(outer[0])}:{outer[1]}" if reachable else None,
+        url=f"{scheme}://{_in_url(called)}:{outer[1]}" if published and not setting("uds") else None,
         api_key=str(key[0] if isinstance(key, list) else key) if key else None,
         certificate=str(certificate) if certificate else None,
     )
