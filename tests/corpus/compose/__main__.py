@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from . import config, environment, kv, loading, memory, quiet, serving, sources, user
+from . import config, environment, kv, loading, memory, quiet, serving, sources, structure, user, words
 from .case import Case
 
 FOLDER = Path(__file__).parents[1]
@@ -16,7 +16,7 @@ def cases() -> list[Case]:
     """All cases, in the order of their ids."""
     found = [
         case
-        for family in (kv, memory, loading, environment, config, serving, quiet, user)
+        for family in (kv, memory, loading, environment, config, serving, quiet, words, structure, user)
         for case in family.cases()
     ]
     doubled = {case.id for case in found if [other.id for other in found].count(case.id) > 1}
@@ -31,7 +31,7 @@ def write(case: Case) -> None:
     (FOLDER / f"{case.id}.expected.json").write_text(
         json.dumps(expected, ensure_ascii=False, indent=1) + "\n"
     )
-    data = ("".join(line.text + case.ending for line in case.lines)).encode()
+    data = ("".join(line.text + case.ending for line in case.lines)).encode(case.encoding)
     if case.packed:
         (FOLDER / f"{case.id}.log.gz").write_bytes(gzip.compress(data, mtime=0))
     else:

@@ -114,7 +114,7 @@ HARMFUL["model-name-unknown"] = [UP, *act("check-model-path")]
 
 
 class Case(msgspec.Struct):
-    """A log and its answer. `acceptable`: causes that an expert would also accept."""
+    """A log and its answer. `acceptable`: causes that an expert would also accept; `lined`: its line is certain."""
 
     id: str
     title: str
@@ -129,6 +129,8 @@ class Case(msgspec.Struct):
     secrets: list[str] = []
     ending: str = "\n"
     packed: bool = False
+    encoding: str = "utf-8"
+    lined: bool = True
 
     def expected(self) -> dict[str, Any]:
         """The answer in the form of the files."""
@@ -143,7 +145,7 @@ class Case(msgspec.Struct):
             "vllm_version": self.version,
             "stage": STAGE[self.cause],
             "cause": self.cause,
-            "first_cause_line": causes[0] if causes else None,
+            "first_cause_line": causes[0] if causes and self.lined else None,
             "other_cause_lines": sorted(causes[1:] + echoes),
             "acceptable_causes": self.acceptable,
             "numbers": self.numbers,

@@ -1,0 +1,8 @@
+"""Pending."""
+
+from .case import Case
+
+
+def cases() -> list[Case]:
+    """None yet."""
+    return []
