@@ -101,12 +101,23 @@ def _progress(count: int) -> None:
 
 
 def _follow(names: tuple[str, ...], output: Output) -> int:
-    from fitserve.diagnose.follow import follow_file, follow_stream
+    from fitserve.diagnose.follow import StoppedFollowing
 
     if len(names) != 1 or Path(names[0]).is_dir():
         raise UsageError("--follow reads one log", hint="fitserve diagnose --follow FILE, or a pipe")
-    if names[0] != _STDIN:
-        return _answer(follow_file(Path(names[0])), names[0], output)
+    try:
+        return _followed(names[0], output)
+    except StoppedFollowing as stopped:
+        if stopped.diagnosis.failed:
+            _answer(stopped.diagnosis, names[0], output)
+        raise
+
+
+def _followed(name: str, output: Output) -> int:
+    from fitserve.diagnose.follow import follow_file, follow_stream
+
+    if name != _STDIN:
+        return _answer(follow_file(Path(name)), name, output)
     said: tuple[str, int] | None = None
     for diagnosis in follow_stream(sys.stdin.buffer):
         if said is None or (diagnosis.cause != said[0] and not output.as_json):

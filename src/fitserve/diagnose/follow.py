@@ -19,11 +19,24 @@ _PAUSE_SECONDS = 0.2
 _SAMPLE_BYTES = 1 << 20
 
 
+class StoppedFollowing(KeyboardInterrupt):
+    """The user has stopped it before the cause was certain.
+
+    Args:
+        diagnosis: what the lines so far say.
+    """
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__()
+        self.diagnosis = diagnosis
+
+
 def follow_file(path: Path) -> Diagnosis:
     """Wait until the log names its cause, and return it; a file that is truncated or replaced is read anew.
 
     Raises:
         InputError: the file cannot be opened.
+        StoppedFollowing: Ctrl-C.
     """
     while True:
         with _opened(path) as stream:
@@ -40,6 +53,9 @@ def follow_stream(stream: BinaryIO) -> Iterator[Diagnosis]:
 
     Args:
         stream: a pipe; it is read to its end, so that its writer is never stopped by us.
+
+    Raises:
+        StoppedFollowing: Ctrl-C before the cause was certain.
     """
     watcher = Watcher()
     lines = take_apart(physical_lines(_arriving(stream)), Shape())
@@ -52,9 +68,12 @@ def follow_stream(stream: BinaryIO) -> Iterator[Diagnosis]:
 
 def _certainties(watcher: Watcher, lines: Iterable[Line]) -> Iterator[Diagnosis]:
     """The diagnosis after each line that makes one certain."""
-    for line in lines:
-        if watcher.feed(line) and (found := watcher.certain) is not None:
-            yield found
+    try:
+        for line in lines:
+            if watcher.feed(line) and (found := watcher.certain) is not None:
+                yield found
+    except KeyboardInterrupt:
+        raise StoppedFollowing(watcher.diagnosis()) from None
 
 
 def _opened(path: Path) -> BinaryIO:

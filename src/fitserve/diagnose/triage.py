@@ -139,15 +139,18 @@ def find_logs(places: Iterable[Path]) -> Iterator[Path]:
     """The logs at these places: a file as it is, a folder's logs at any depth, in order of name.
 
     A folder's logs are ``*.log``, ``*.txt``, ``*.out``, ``*.err``, ``*.gz``, rotated ``*.log.1``, and text without a suffix.
+    A folder that cannot be listed comes itself.
     """
     for place in places:
         if not place.is_dir():
             yield place
             continue
-        for folder, folders, names in os.walk(place):
+        closed: list[OSError] = []
+        for folder, folders, names in os.walk(place, onerror=closed.append):
             folders.sort()
             found = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
             yield from (path for path in found if _is_log(path))
+        yield from (Path(error.filename) for error in closed)
 
 
 def _is_log(path: Path) -> bool:
@@ -204,6 +207,8 @@ def _verdict(log: Path) -> _Outcome:
     from fitserve.diagnose.engine import diagnose_path
 
     name = os.fsencode(log).decode(errors="replace")
+    if log.is_dir():
+        return Failure(name, "the folder cannot be listed")
     try:
         found = diagnose_path(log)
     except FitserveError as error:

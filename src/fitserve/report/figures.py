@@ -8,7 +8,7 @@ import msgspec
 
 from fitserve.diagnose.finding import Diagnosis, Evidence
 from fitserve.facts.serve_options import arity
-from fitserve.units import GIB, MIB
+from fitserve.units import GIB, KIB, MIB
 
 _PAIRS = {"needed_gib": "max_model_len", "available_gib": "estimated_max_model_len"}
 """A size and the number of tokens that it stands for."""
@@ -36,6 +36,7 @@ _TERMS = {
 
 _FEWEST_TERMS = 3
 _UNITS = {"_gib": GIB, "_mib": MIB, "_bytes": 1}
+_BYTES_PER = "bytes_per_"
 _NAMES = {"kv_tokens": "KV cache", "gpu_blocks": "blocks", "auto_fit_max_model_len": "max_model_len, fitted"}
 _IN_TOKENS = (
     "max_model_len",
@@ -137,6 +138,8 @@ def _measured(key: str, value: Any) -> tuple[str, str]:
         return value, ""
     if not isinstance(value, int | float):
         return "", ""
+    if key.startswith(_BYTES_PER):
+        return _size(value)
     for suffix, unit in _UNITS.items():
         if key.endswith(suffix):
             return _size(value * unit)
@@ -152,8 +155,9 @@ def _plain(value: Any) -> str:
 def _size(size_bytes: float) -> tuple[str, str]:
     if abs(size_bytes) >= 0.1 * GIB or size_bytes == 0:
         return f"{size_bytes / GIB:,.2f}", "GiB"
-    if abs(size_bytes) >= 0.1 * MIB:
-        return f"{size_bytes / MIB:,.1f}", "MiB"
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if abs(size_bytes) >= unit:
+            return f"{size_bytes / unit:,.1f}".removesuffix(".0"), name
     return f"{size_bytes:,.0f}", "bytes"
 
 
@@ -161,6 +165,8 @@ def _label(key: str) -> str:
     """``kv_cache_bytes`` as ``KV cache``; vLLM's own names stay as they are."""
     if arity(key) is not None or key in _NAMES:
         return _NAMES.get(key, key)
+    if key.startswith(_BYTES_PER):
+        return key.removeprefix("bytes_").replace("_", " ")
     if key.startswith("vllm_"):
         return key.removesuffix("_gib").upper()
     for suffix in (*_UNITS, "_tokens"):

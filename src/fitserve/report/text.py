@@ -16,6 +16,7 @@ WIDTH = 100
 _EVIDENCE_KINDS = 3
 _ROWS_OF_ONE_LINE = 3
 _ALIKE_CHARACTERS = 80
+_CUT = " ..."
 _COSTS = {
     "free": "costs nothing",
     "capacity": "costs capacity",
@@ -29,6 +30,7 @@ _CERTAINTY = {
     "possible": "one of several readings; more of the log would decide",
 }
 _COLORS = {"error": "red", "warning": "yellow", "note": "green"}
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\U0010ffff]+")
 
 
@@ -93,7 +95,8 @@ class _Painter:
             lead = f"{first.line:>{gutter}}  " if numbered else ""
             quote = self._wrapped(clean(first.text), f"  | {lead}", f"  | {' ' * len(lead)}")
             if len(quote) > _ROWS_OF_ONE_LINE:
-                quote = [*quote[: _ROWS_OF_ONE_LINE - 1], f"{quote[_ROWS_OF_ONE_LINE - 1]} ..."]
+                last = quote[_ROWS_OF_ONE_LINE - 1][: self.width - len(_CUT)].rstrip()
+                quote = [*quote[: _ROWS_OF_ONE_LINE - 1], last + _CUT]
             yield from quote
             if repeats:
                 places = ", ".join(str(item.line) for item in repeats)
@@ -106,6 +109,8 @@ class _Painter:
         yield "  |"
         found = figures(self.diagnosis)
         yield from _columns(found.rows)
+        if self.diagnosis.stage not in ("-", "unknown"):
+            yield f"  = stage: {self.diagnosis.stage}"
         if found.settings:
             listed = ", ".join(clean(setting).replace(" ", "\u00a0") for setting in found.settings)
             yield from (
@@ -222,4 +227,4 @@ def _refusal(item: NotAdvised) -> str:
 
 def clean(text: str) -> str:
     """Text of a log on one line, without anything that a terminal would obey."""
-    return _UNPRINTABLE.sub("\ufffd", " ".join(text.split()))
+    return _UNPRINTABLE.sub("\ufffd", " ".join(_ESCAPE.sub("", text).split()))
