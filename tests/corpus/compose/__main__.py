@@ -10,6 +10,7 @@ from . import config, environment, kv, loading, memory, quiet, serving, sources,
 from .case import Case
 
 FOLDER = Path(__file__).parents[1]
+PACK_ABOVE_BYTES = 17_000
 
 
 def cases() -> list[Case]:
@@ -32,7 +33,7 @@ def write(case: Case) -> None:
         json.dumps(expected, ensure_ascii=False, indent=1) + "\n"
     )
     data = ("".join(line.text + case.ending for line in case.lines)).encode(case.encoding)
-    if case.packed:
+    if case.packed or len(data) > PACK_ABOVE_BYTES:
         (FOLDER / f"{case.id}.log.gz").write_bytes(gzip.compress(data, mtime=0))
     else:
         (FOLDER / f"{case.id}.log").write_bytes(data)

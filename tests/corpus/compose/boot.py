@@ -13,6 +13,8 @@ API_FILES = (
     "launchers/launcher.py",
     "entrypoints/launcher.py",
     "serve/utils/server_utils.py",
+    "openai/cli_args.py",
+    "vllm/utils/__init__.py",
 )
 
 
