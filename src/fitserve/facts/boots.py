@@ -86,21 +86,35 @@ def number_boots(lines: Iterable[Line]) -> Iterator[tuple[int, Line]]:
     Source: vLLM 0.2.0-0.33.0 ``api_server.py``, ``llm_engine.py``, ``v1/engine/core.py`` (banners, once a start-up);
     docker, systemd and Kubernetes (the words of an end).
     """
-    by_origin: dict[str | None, _Boot] = {}
+    by_origin: dict[str, _Boot] = {}
     latest = _Boot(number=0)
     count = 1
+    blank: Line | None = None
     for line in lines:
-        boot = by_origin.get(line.origin, latest)
-        if start := _start_of(line):
-            is_foreign = line.origin not in by_origin and latest.seen and line.origin is not None
-            if is_foreign or _is_new(boot, start, line):
-                boot = _Boot(number=count, seen={})
-                count += 1
-            boot.seen[start] = _seconds(line.time)
+        boot = latest if line.origin is None else by_origin.get(line.origin, latest)
+        start = _start_of(line)
+        is_new = start is not None and _is_new(boot, start, line)
+        if line.origin is not None and line.origin not in by_origin and (start or line.source):
+            is_new = bool(by_origin)
             by_origin[line.origin] = boot
-        latest = boot
+        if blank:
+            yield count if is_new and start and start[0] == "logo" else latest.number, blank
+            blank = None
+        if is_new:
+            boot = _Boot(number=count)
+            count += 1
+            if line.origin is not None:
+                by_origin[line.origin] = boot
+        if start:
+            boot.seen[start] = _seconds(line.time)
         boot.ended = boot.ended or _ends(line)
-        yield boot.number, line
+        latest = boot
+        if line.source and not line.text:
+            blank = line
+        else:
+            yield boot.number, line
+    if blank:
+        yield latest.number, blank
 
 
 def _start_of(line: Line) -> tuple[str, str | None] | None:

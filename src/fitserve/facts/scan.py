@@ -8,7 +8,7 @@ from fitserve.facts.boots import BOOT_NEEDLES
 from fitserve.facts.line import Line
 from fitserve.facts.reading.needles import Haystack
 from fitserve.facts.reading.selection import selected
-from fitserve.facts.reading.stream import CHUNK_BYTES, chunks, physical_lines
+from fitserve.facts.reading.stream import chunks, physical_lines
 from fitserve.facts.reading.taking import SAMPLE_LINES, all_taken_apart, shape_in, take_apart
 
 READ_IN_FULL_BYTES = 4 << 20
@@ -28,9 +28,11 @@ def read_candidates(stream: BinaryIO, needles: Sequence[bytes]) -> Iterator[Line
         needles: literals of a line's message, at least one of which is in every message that matters.
     """
     pieces = chunks(stream)
-    head = list(islice(pieces, READ_IN_FULL_BYTES // CHUNK_BYTES + 1))
-    if sum(map(len, head)) <= READ_IN_FULL_BYTES:
-        return all_taken_apart(physical_lines(head))
+    head: list[bytes] = []
+    while sum(map(len, head)) <= READ_IN_FULL_BYTES:
+        if not (piece := next(pieces, b"")):
+            return all_taken_apart(physical_lines(head))
+        head.append(piece)
     shape = shape_in(islice(physical_lines(head), SAMPLE_LINES))
     whole = chain(head, pieces)
     if shape.wrap:

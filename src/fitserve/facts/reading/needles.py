@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import msgspec
 
 _FEWEST_BYTES = 4
+_RARE_HITS = 256
 _FREQUENT_HITS = 1000
-_FREQUENT_HITS_PER_MIB = 256
+_FREQUENT_HITS_PER_MIB = 64
+_MOST_HITS = 10_000
 
 
 class Haystack:
     """Searches blocks for literals, and gives up on those that every other line has.
 
-    A literal that came 1,000 times and still comes more than 256 times a MiB marks ordinary traffic: its further
-    occurrences are not reported, so that such lines cost no more than others.
+    A literal that came 1,000 times and still comes more than 64 times a MiB, or that came 10,000 times, marks ordinary
+    traffic: its further occurrences are not reported, so that such lines cost no more than others.
 
     Args:
         needles: the literals; those below four bytes are left out.
@@ -48,7 +50,7 @@ class Haystack:
         hits: list[tuple[int, int]] = []
         self._database.scan(block, lambda needle, _start, end, _flags, _context: hits.append((end, needle)))
         here = Counter(needle for _, needle in hits)
-        rare = {needle for needle in here if self._found[needle] + here[needle] <= _FREQUENT_HITS_PER_MIB}
+        rare = {needle for needle in here if self._found[needle] + here[needle] <= _RARE_HITS}
         self._found.update(here)
         frequent = {needle for needle, count in here.items() if self._is_frequent(needle, count, len(block))}
         if frequent:
@@ -64,9 +66,5 @@ class Haystack:
 def _forms(needle: bytes) -> set[bytes]:
     """A literal as it stands in plain text, in JSON and in HTML."""
     text = needle.decode(errors="replace")
-    return {
-        needle,
-        msgspec.json.encode(text)[1:-1],
-        text.encode("unicode-escape"),
-        html.escape(text).encode(),
-    }
+    as_json = msgspec.json.encode(text)[1:-1]
+    return {needle, as_json, as_json.decode().encode("ascii", "backslashreplace"), html.escape(text).encode()}

@@ -1,32 +1,31 @@
 """Picks the lines of a large log that hold a literal, and what stands around them."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from fitserve.facts.reading.needles import Haystack
 from fitserve.facts.reading.stream import cut
 
-ENDS_IN_FULL_BYTES = 512 << 10
-"""So much of both ends of a log is picked whatever it holds."""
-
+ENDS_IN_FULL_BYTES = 256 << 10
 _LINES_BEFORE = 40
 _LINES_AFTER = 10
 
 
-def selected(pieces: Iterable[bytes], haystack: Haystack) -> Iterator[tuple[int, bytes]]:
+def selected(
+    pieces: Iterable[bytes], haystack: Haystack, ends_bytes: int = ENDS_IN_FULL_BYTES
+) -> Iterator[tuple[int, bytes]]:
     """The numbered physical lines that matter, in their order.
 
     Args:
         pieces: the log's bytes.
         haystack: what to look for.
+        ends_bytes: at least so much of both ends is picked whatever it holds.
     """
     number = 1
     above = b""
     owed_lines = 0
-    is_first = True
-    for block, is_last in _blocks(pieces):
-        spans = _spans(block, haystack.search(block), owed_lines)
-        if is_first or is_last:
-            spans = _with_ends(block, spans, is_first=is_first, is_last=is_last)
+    for block, is_whole in _blocks(pieces, ends_bytes):
+        spans = [(0, len(block))] if is_whole else _spans(block, haystack.search(block), owed_lines)
         if spans and spans[0][0] == 0 and not owed_lines:
             yield from _numbered(above, number - above.count(b"\n"))
         done = 0
@@ -36,28 +35,46 @@ def selected(pieces: Iterable[bytes], haystack: Haystack) -> Iterator[tuple[int,
             number += block.count(b"\n", start, stop)
             done = stop
         number += block.count(b"\n", done)
-        above = block[_back(block, len(block), _LINES_BEFORE, done) :]
+        start = _back(block, len(block), _LINES_BEFORE, done)
+        above = block[start:] if start else _last_lines(above + block)
         owed_lines = _LINES_AFTER if done == len(block) else 0
-        is_first = False
 
 
-def _blocks(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Blocks of whole lines, each with whether it is the last; that one holds the whole end of the log."""
-    held = b""
+def _last_lines(block: bytes) -> bytes:
+    return block[_back(block, len(block), _LINES_BEFORE, 0) :]
+
+
+def _blocks(pieces: Iterable[bytes], ends_bytes: int) -> Iterator[tuple[bytes, bool]]:
+    """Blocks of whole lines, each with whether it is one of the two ends."""
+    blocks = _whole_lines(pieces)
+    head_bytes = 0
+    while head_bytes < ends_bytes and (block := next(blocks, b"")):
+        head_bytes += len(block)
+        yield block, True
+    waiting: deque[bytes] = deque()
+    waiting_bytes = 0
+    for block in blocks:
+        waiting.append(block)
+        waiting_bytes += len(block)
+        while waiting_bytes - len(waiting[0]) >= ends_bytes:
+            waiting_bytes -= len(waiting[0])
+            yield waiting.popleft(), False
+            if not waiting:
+                break
+    for block in waiting:
+        yield block, True
+
+
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in pieces:
-        end = piece.rfind(b"\n") + 1
-        if not end:
+        if end := piece.rfind(b"\n") + 1:
+            yield rest + piece[:end]
+            rest = piece[end:]
+        else:
             rest = cut(rest + piece)
-            continue
-        if held:
-            yield held, False
-        held, rest = rest + piece[:end], piece[end:]
-    if len(rest) < ENDS_IN_FULL_BYTES:
-        yield held + rest, True
-    else:
-        yield held, False
-        yield rest, True
+    if rest:
+        yield rest
 
 
 def _spans(block: bytes, hits: Iterable[tuple[int, bool]], owed_lines: int) -> list[tuple[int, int]]:
@@ -75,16 +92,6 @@ def _spans(block: bytes, hits: Iterable[tuple[int, bool]], owed_lines: int) -> l
         else:
             spans.append((start, stop))
     return spans
-
-
-def _with_ends(
-    block: bytes, spans: list[tuple[int, int]], *, is_first: bool, is_last: bool
-) -> list[tuple[int, int]]:
-    head = _forward(block, min(ENDS_IN_FULL_BYTES, len(block)), 1) if is_first else 0
-    tail = block.rfind(b"\n", 0, max(len(block) - ENDS_IN_FULL_BYTES, 0)) + 1 if is_last else len(block)
-    inner = [(max(start, head), min(stop, tail)) for start, stop in spans]
-    outer = [(0, head), *inner, (max(tail, head), len(block))]
-    return [(start, stop) for start, stop in outer if start < stop]
 
 
 def _numbered(part: bytes, number: int) -> Iterator[tuple[int, bytes]]:

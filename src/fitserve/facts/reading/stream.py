@@ -66,9 +66,11 @@ def chunks(stream: BinaryIO) -> Iterator[bytes]:
 def _as_utf8(head: bytes, stream: BinaryIO, encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     while head:
-        yield decoder.decode(head).encode(errors="replace")
+        if text := decoder.decode(head):
+            yield text.encode(errors="replace")
         head = stream.read(CHUNK_BYTES)
-    yield decoder.decode(b"", final=True).encode(errors="replace")
+    if text := decoder.decode(b"", final=True):
+        yield text.encode(errors="replace")
 
 
 def physical_lines(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
