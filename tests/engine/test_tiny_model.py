@@ -1,7 +1,10 @@
 """The tiny model's files, without an engine."""
 
 import json
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from fitserve.facts.tiny_model import (
     KV_CACHE_BYTES_PER_TOKEN,
@@ -61,3 +64,37 @@ def _files() -> dict[str, dict]:  # type: ignore[type-arg]
     from fitserve.facts.tiny_model import model_files
 
     return model_files()
+
+
+TRANSFORMERS = """
+import json, sys
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+text = "Hello, w\\u00f6rld 42!\\n\\U0001F600"
+ids = tokenizer.encode(text)
+chat = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+print(json.dumps({
+    "length": len(tokenizer),
+    "same": tokenizer.decode(ids, skip_special_tokens=True) == text,
+    "first": ids[0] == tokenizer.bos_token_id,
+    "silent": [number for number in range(len(tokenizer)) if not tokenizer.decode([number])],
+    "chat": chat,
+}))
+"""
+
+
+@pytest.mark.live
+def test_the_engine_s_own_tokenizer_reads_it(engine_python: Path, tiny_model: Path) -> None:
+    """Any text comes back from its tokens, each id has a text, and a chat is put into the template."""
+    told = subprocess.run(
+        [engine_python, "-c", TRANSFORMERS, tiny_model], capture_output=True, text=True, check=True
+    ).stdout
+    found = json.loads(told)
+
+    assert {
+        "length": VOCAB_SIZE,
+        "same": True,
+        "first": True,
+        "silent": [],
+        "chat": "<|begin|><|user|>hi<|end|><|assistant|>",
+    } == found
