@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from . import config, environment, kv, loading, memory, quiet, serving, sources, structure, user, words
+from . import config, environment, kv, loading, memory, quiet, rare, serving, sources, structure, user, words
 from .case import Case
 
 FOLDER = Path(__file__).parents[1]
@@ -17,7 +17,7 @@ def cases() -> list[Case]:
     """All cases, in the order of their ids."""
     found = [
         case
-        for family in (kv, memory, loading, environment, config, serving, quiet, words, structure, user)
+        for family in (kv, memory, loading, environment, config, serving, quiet, words, structure, rare, user)
         for case in family.cases()
     ]
     doubled = {case.id for case in found if [other.id for other in found].count(case.id) > 1}
