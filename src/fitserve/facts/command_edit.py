@@ -1,5 +1,6 @@
 """Edits a launch: one option or one variable at a time, in place, everything else as it was typed."""
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ _CHANGES_ENVIRONMENT = frozenset({"sudo", "doas", "ssh", "mpirun", "mpiexec"})
 _ENV_OPTIONS_WITH_VALUE = ("-u", "--unset", "-C", "--chdir")
 
 _SECRETS = ("api_key", "hf_token")
-_MASKED_SETTING = re.compile(
-    r"^((?:--env=|-e)?[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z0-9_]*=).+", re.DOTALL
+_SECRET_SETTING = re.compile(
+    r"(?:--env=|-e)?[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z0-9_]*=(.+)", re.DOTALL
 )
 
 
@@ -76,18 +77,14 @@ def with_variable(launch: Launch, name: str, value: str) -> Launch:
     return msgspec.structs.replace(launch, env={**launch.env, name: value})
 
 
-def masked(argv: Sequence[str]) -> list[str]:
-    """The command without its keys and tokens, for what is kept or handed on."""
-    words = [_MASKED_SETTING.sub(r"\1***", word) for word in argv]
-    try:
-        launch = read_command(words)
-    except UsageError:
-        return words
-    for option in launch.options:
-        if option.name in _SECRETS and option.texts:
-            hidden = ["***"] * len(option.texts)
-            words[option.at : option.at + option.width] = _respelled(option, option.name, hidden)
-    return words
+def secrets_in(argv: Sequence[str]) -> list[str]:
+    """The keys and tokens that a command holds, longest first."""
+    found = {match[1] for word in argv if (match := _SECRET_SETTING.match(word))}
+    with contextlib.suppress(UsageError):
+        found |= {
+            text for option in read_command(argv).options if option.name in _SECRETS for text in option.texts
+        }
+    return sorted(found - {""}, key=lambda secret: (-len(secret), secret))
 
 
 def _read_again(launch: Launch, argv: Sequence[str]) -> Launch:

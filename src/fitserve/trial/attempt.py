@@ -99,10 +99,10 @@ class Attempt:
         )
 
     def diagnosis(self, state: State) -> Diagnosis:
-        """What the log says: the whole file where it is complete, else what was read while it was written."""
-        if state != "served" and self.log.failure is None:
-            return diagnose_path(self.log.path)
-        return self.reading.diagnosis()
+        """What the log says: of a failure the whole file, where it is complete; else what was read as it was written."""
+        if state in ("served", "stopped") or self.log.failure is not None:
+            return self.reading.diagnosis()
+        return diagnose_path(self.log.path)
 
     def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """End the server and everything below it; an interrupt meanwhile ends the grace."""
@@ -111,3 +111,6 @@ class Attempt:
         except KeyboardInterrupt:
             self.process.end(0)
             raise
+        finally:
+            if self.log.failure is None:
+                self.reading.close()

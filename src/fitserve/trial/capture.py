@@ -122,6 +122,7 @@ class Capture:
         self._backlog = Chunks(BACKLOG_BYTES)
         self._news = threading.Condition()
         self._over = False
+        self._woken = False
         self._thread = threading.Thread(target=self._drain, name="capture", daemon=True)
         self._thread.start()
 
@@ -135,10 +136,16 @@ class Capture:
         self._thread.join(seconds)
 
     def read(self, most_bytes: int = -1) -> bytes:
-        """The next bytes for the watcher, as soon as there are some; none at the end of the output."""
+        """The next bytes for the watcher, as soon as there are some; none at the end of the output, or when woken."""
         with self._news:
-            self._news.wait_for(lambda: self._backlog.held or self._over)
+            self._news.wait_for(lambda: self._backlog.held or self._over or self._woken)
             return self._backlog.take(most_bytes if most_bytes > 0 else BACKLOG_BYTES)
+
+    def wake(self) -> None:
+        """Let whoever waits for bytes go on without any, from now on."""
+        with self._news:
+            self._woken = True
+            self._news.notify_all()
 
     def _drain(self) -> None:
         with selectors.DefaultSelector() as selector:

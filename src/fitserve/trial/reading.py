@@ -30,6 +30,7 @@ class Reading:
         self._watcher = Watcher()
         self._lock = threading.Lock()
         self._defect: Exception | None = None
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
         self._thread.start()
 
@@ -42,18 +43,26 @@ class Reading:
         with self._lock:
             return self._watcher.diagnosis()
 
+    def close(self) -> None:
+        """Understand no more lines; those that were not read yet are in the log file."""
+        self._closed = True
+        self._output.wake()
+        self._thread.join()
+
     def read(self, most_bytes: int = -1) -> bytes:
         """The next bytes; the lines before them have been understood by now."""
         with self._lock:
             self.phase = self._watcher.phase
             self.ready = self._watcher.ready
             self.certain = self.certain or self._watcher.certain is not None
-        return self._output.read(most_bytes)
+        return b"" if self._closed else self._output.read(most_bytes)
 
     def _run(self) -> None:
         try:
             # A program's own output has no shape to be found out first: each line is understood when it comes.
             for line in take_apart(physical_lines(chunks(cast("BinaryIO", self))), Shape()):
+                if self._closed:
+                    return
                 with self._lock:
                     self._watcher.feed(line)
                 if line.text.strip():

@@ -29,14 +29,20 @@ def say(
     sys.stdout.flush()
 
 
+def size(text: str) -> int:
+    """A number with vLLM's suffixes."""
+    factors = {"k": 1000, "K": 1 << 10, "M": 1 << 20}
+    return int(text[:-1]) * factors[text[-1]] if text[-1] in factors else int(text)
+
+
 def read_arguments() -> argparse.Namespace:
     """The few options that matter here; the others are passed over."""
     parser = argparse.ArgumentParser()
     parser.add_argument("serve")
     parser.add_argument("model")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--max-model-len", type=int, default=2048)
-    parser.add_argument("--kv-cache-memory-bytes", type=int)
+    parser.add_argument("--max-model-len", type=size, default=2048)
+    parser.add_argument("--kv-cache-memory-bytes", type=size)
     parser.add_argument("--served-model-name", default="")
     parser.add_argument("--api-key", default="")
     known, _ = parser.parse_known_args()
@@ -46,7 +52,7 @@ def read_arguments() -> argparse.Namespace:
 def begin(arguments: argparse.Namespace) -> None:
     """The first lines, and the processes of an engine."""
     say("  version 0.32.0")
-    given = {"model": arguments.model, "port": arguments.port, "max_model_len": arguments.max_model_len}
+    given = {name: value for name, value in vars(arguments).items() if value and name != "serve"}
     say(f"non-default args: {given}", source="api_utils.py:286")
     engine = (
         f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)"
@@ -174,7 +180,7 @@ def before_the_cache() -> None:
     if "silent" in DEEDS:
         time.sleep(600)
     if "floods" in DEEDS:
-        for number in range(300_000):
+        for number in range(100_000):
             sys.stdout.write(f"line {number} " + "x" * 80 + "\n")
     if "killed" in DEEDS:
         os.kill(os.getpid(), signal.SIGKILL)
