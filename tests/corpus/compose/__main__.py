@@ -6,20 +6,82 @@ import re
 import sys
 from pathlib import Path
 
-from . import config, environment, kv, loading, memory, quiet, rare, serving, sources, structure, user, words
+from . import (
+    allocators,
+    around,
+    asked,
+    blocks,
+    build,
+    busy,
+    caches,
+    cluster,
+    context,
+    devices,
+    edges,
+    exports,
+    foreign,
+    forward,
+    healthy,
+    hub,
+    late,
+    lengths,
+    loading,
+    loops,
+    occupied,
+    pinned,
+    programs,
+    rare_machine,
+    rare_model,
+    refused,
+    serving,
+    signals,
+    sources,
+    types,
+    weights,
+    wordings,
+)
 from .case import Case
 
 FOLDER = Path(__file__).parents[1]
+FAMILIES = (
+    allocators,
+    around,
+    asked,
+    blocks,
+    build,
+    busy,
+    caches,
+    cluster,
+    context,
+    devices,
+    edges,
+    exports,
+    foreign,
+    forward,
+    healthy,
+    hub,
+    late,
+    lengths,
+    loading,
+    loops,
+    occupied,
+    pinned,
+    programs,
+    rare_machine,
+    rare_model,
+    refused,
+    serving,
+    signals,
+    types,
+    weights,
+    wordings,
+)
 PACK_ABOVE_BYTES = 17_000
 
 
 def cases() -> list[Case]:
     """All cases, in the order of their ids."""
-    found = [
-        case
-        for family in (kv, memory, loading, environment, config, serving, quiet, words, structure, rare, user)
-        for case in family.cases()
-    ]
+    found = [case for family in FAMILIES for case in family.cases()]
     doubled = {case.id for case in found if [other.id for other in found].count(case.id) > 1}
     if doubled:
         raise ValueError(f"ids used twice: {sorted(doubled)}")

@@ -83,12 +83,37 @@ RIGHT: dict[str, list[Advice]] = {
     "model-name-unknown": [*act("use-served-name"), {"flag": "served_model_name"}],
     "wrapper-only": act("show-lines-above"),
 }  # fmt: skip
-MEMORY_BLIND = (
-    "no-gpu-visible not-enough-gpus cuda-driver-mismatch nccl-failed shm-too-small host-memory-exhausted kernel-compile-failed port-in-use disk-full interrupted "
-    "context-beyond-model-limit batched-tokens-below-context heads-not-divisible dtype-unsupported quantization-unsupported attention-backend-unsupported "
-    "architecture-unsupported unknown-flag model-not-found model-access-denied tokenizer-failed checkpoint-broken wrapper-only healthy not-a-vllm-log "
-    "model-name-unknown request-too-long max-tokens-too-large gpu-memory-changed-while-profiling"
-).split()
+MEMORY_BLIND = [
+    "no-gpu-visible",
+    "not-enough-gpus",
+    "cuda-driver-mismatch",
+    "nccl-failed",
+    "shm-too-small",
+    "host-memory-exhausted",
+    "kernel-compile-failed",
+    "port-in-use",
+    "disk-full",
+    "interrupted",
+    "context-beyond-model-limit",
+    "batched-tokens-below-context",
+    "heads-not-divisible",
+    "dtype-unsupported",
+    "quantization-unsupported",
+    "attention-backend-unsupported",
+    "architecture-unsupported",
+    "unknown-flag",
+    "model-not-found",
+    "model-access-denied",
+    "tokenizer-failed",
+    "checkpoint-broken",
+    "wrapper-only",
+    "healthy",
+    "not-a-vllm-log",
+    "model-name-unknown",
+    "request-too-long",
+    "max-tokens-too-large",
+    "gpu-memory-changed-while-profiling",
+]
 HARMFUL: dict[str, list[Advice]] = {
     **{cause: [UP, DOWN] for cause in MEMORY_BLIND},
     "gpu-memory-taken": [UP, SHORTER, EAGER],

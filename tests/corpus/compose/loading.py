@@ -3,8 +3,8 @@
 from . import boot, fail, v0, wrap
 from .case import Case
 from .machine import BRISA_8B, COBALT_MOE, KESTREL_7B, MIRADOR_7B, TARN_32B
-from .memory import until_load
 from .story import Line, Story
+from .weights import until_load
 
 ITERATE = (
     *fail.MODEL_EXECUTOR,

@@ -1,23 +1,17 @@
-"""After the server is ready: memory, preemption, stalls, requests that are refused."""
+"""After the server is ready: memory, preemption, stalls."""
 
-from . import boot, fail, v0, wrap
-from .case import DOWN, FEWER, SHORTER, UP, Advice, Case, act
-from .kv import start
+from . import boot, fail, v0, work, wrap
+from .case import Case
+from .context import start
 from .machine import (
-    BRISA_8B,
-    COBALT_MOE,
     DEVICES,
-    GIB,
     KESTREL_7B,
-    ONDINE_VL,
-    SOLANO_24B,
-    TARN_32B,
     Budget,
     Model,
     fit_tokens,
 )
 from .oom import oom
-from .story import Line, Story
+from .story import Story
 
 
 def serve(
@@ -35,8 +29,8 @@ def serve(
     boot.profiled(story, budget)
     tokens = fit_tokens(budget.kv_bytes, model.token_bytes(world), null_block=story.at_least("0.29.0"))
     boot.sized(story, tokens, length)
-    boot.captured(story, 0.49)
-    boot.ready(story)
+    work.captured(story, 0.49)
+    work.ready(story)
     return tokens
 
 
@@ -89,7 +83,7 @@ def ooms() -> list[Case]:
             length=16384,
             budget=budget,
         )
-        boot.traffic(story, 4)
+        work.traffic(story, 4)
         error = oom(release, want_mib=want, total_gib=DEVICES["L4"], free_mib=free)
         place = story.place("v1/engine/core.py", "EngineCore encountered a fatal error") or "core.py:845"
         lines = story.frames(
@@ -114,7 +108,7 @@ def ooms() -> list[Case]:
             head="AsyncLLM output_handler failed.",
         )
         for _ in range(3):
-            boot.access(story, status="500 Internal Server Error")
+            work.access(story, status="500 Internal Server Error")
         story.raw(
             "INFO:     Shutting down\nINFO:     Waiting for application shutdown.\nINFO:     Application shutdown complete.",
             proc="api",
@@ -139,7 +133,7 @@ def ooms() -> list[Case]:
     serve_v0(story, KESTREL_7B, {"gpu_memory_utilization": 0.96}, length=32768, blocks=5120)
     for _ in range(4):
         v0.load_line(story, running=9, pending=0, usage=51.2)
-        boot.access(story)
+        work.access(story)
     error = oom("0.4.2", want_mib=594.0, total_gib=DEVICES["L4"], free_mib=302.2)
     story.trace(
         story.frames(
@@ -222,10 +216,10 @@ def stalls() -> list[Case]:
         story = Story(release, seed=seed)
         budget = Budget(DEVICES["A10"], 0.9, KESTREL_7B.weights_gib, 1.1, 0.2)
         tokens = serve(story, KESTREL_7B, {"max_model_len": 32768}, length=32768, budget=budget)
-        boot.traffic(story, 3)
-        boot.load_line(story, running=1, waiting=1, usage=9.0)
+        work.traffic(story, 3)
+        work.load_line(story, running=1, waiting=1, usage=9.0)
         for n in range(14):
-            boot.load_line(
+            work.load_line(
                 story,
                 running=0,
                 waiting=1,
@@ -235,7 +229,7 @@ def stalls() -> list[Case]:
                 mark="cause" if n == 0 else "echo",
             )
             if n % 5 == 2:
-                boot.access(story, "GET /health")
+                work.access(story, "GET /health")
         out.append(
             Case(
                 id_,
@@ -250,199 +244,6 @@ def stalls() -> list[Case]:
     return out
 
 
-def refusals() -> list[Case]:
-    """request-too-long, max-tokens-too-large, model-name-unknown."""
-    out = []
-    story = Story("0.5.4", seed=531, site="/opt/conda/lib/python3.10/site-packages")
-    serve_v0(story, KESTREL_7B, {"max_model_len": 8192}, length=8192, blocks=2900)
-    text = "This model's maximum context length is 8192 tokens. However, you requested 20511 tokens (19487 in the messages, 1024 in the completion). Please reduce the length of the messages or completion."
-    story.trace(
-        story.frames(
-            "serving_chat.py:OpenAIServingChat.create_chat_completion:await self._tokenize_prompt_input(",
-            "serving_engine.py:OpenAIServing._validate_input:<raise ValueError(",
-        ),
-        f"ValueError: {text}",
-        proc="none",
-        place=story.place("openai/serving_chat.py", "Error in applying chat template")
-        or "serving_chat.py:118",
-        mark="cause",
-        head="Error in preprocessing prompt inputs",
-    )
-    boot.access(story, status="400 Bad Request")
-    boot.access(story)
-    v0.load_line(story, running=2, pending=0, usage=4.4)
-    out.append(
-        Case(
-            "toolong-054-chat",
-            "20511 tokens against 8192, else all is well",
-            "0.5.4",
-            "request-too-long",
-            story.lines,
-            ["bare", "v0"],
-            {"max_model_len": 8192, "prompt_tokens": 19487, "max_tokens": 1024},
-        )
-    )
-
-    budget = Budget(DEVICES["H100"], 0.9, SOLANO_24B.weights_gib, 2.0, 0.3)
-    for id_, release, seed, text, wrapper, tag, numbers in (
-        (
-            "toolong-0112-messages",
-            "0.11.2",
-            532,
-            "This model's maximum context length is 32768 tokens. However, your request has 51230 input tokens. Please reduce the length of the input messages.",
-            wrap.compose("api"),
-            "compose",
-            {"max_model_len": 32768, "prompt_tokens": 51230},
-        ),
-        (
-            "toolong-0240-total",
-            "0.24.0",
-            533,
-            "This model's maximum context length is 32768 tokens. However, you requested 2048 output tokens and your prompt contains at least 30721 input tokens, for a total of at least 32769 tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-            wrap.kubectl(),
-            "kubectl",
-            {"max_model_len": 32768, "prompt_tokens": 30721, "max_tokens": 2048},
-        ),
-    ):
-        story = Story(release, seed=seed)
-        serve(story, SOLANO_24B, {"max_model_len": 32768}, length=32768, budget=budget)
-        boot.traffic(story, 3)
-        place = (
-            story.place("openai/serving_chat.py", "Error in preprocessing prompt inputs")
-            or "serving_chat.py:270"
-        )
-        story.trace(
-            story.frames(
-                "serving_chat.py:OpenAIServingChat.create_chat_completion:await self._preprocess_chat("
-            ),
-            f"ValueError: {text}",
-            proc="api",
-            place=place,
-            mark="cause",
-            head="Error in preprocessing prompt inputs",
-        )
-        boot.access(story, status="400 Bad Request")
-        boot.traffic(story, 3)
-        accept = ["max-tokens-too-large"] if "output tokens" in text else []
-        out.append(
-            Case(
-                id_,
-                "one request is too long, the server goes on",
-                release,
-                "request-too-long",
-                wrap.chain(story.lines, wrapper),
-                [tag],
-                numbers,
-                acceptable=accept,
-                suggest=[
-                    *act("shorten-prompt"),
-                    {"flag": "max_model_len", "direction": "up"},
-                    {"flag": "max_tokens", "direction": "down"},
-                ],
-            )
-        )
-
-    budget = Budget(DEVICES["A100-40"], 0.9, KESTREL_7B.weights_gib, 1.0, 0.2)
-    for id_, release, seed, asked, prompt, length, wrapper, tag in (
-        ("maxtokens-0092-plain", "0.10.2", 534, 16000, 512, 16384, None, "bare"),
-        ("maxtokens-0141-cri", "0.14.1", 535, 8192, 33, 8192, wrap.cri(), "cri"),
-    ):
-        story = Story(release, seed=seed)
-        serve(story, KESTREL_7B, {"max_model_len": length}, length=length, budget=budget)
-        boot.traffic(story, 2)
-        text = f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is {length} tokens and your request has {prompt} input tokens ({asked} > {length} - {prompt})."
-        story.trace(
-            story.frames(
-                "serving_chat.py:OpenAIServingChat.create_chat_completion:await self._preprocess_chat(",
-                "serving_engine.py:OpenAIServing._validate_input:<raise ValueError(",
-            ),
-            f"ValueError: {text}",
-            proc="api",
-            place=story.place("openai/serving_chat.py", "Error in preprocessing prompt inputs")
-            or "serving_chat.py:263",
-            mark="cause",
-            head="Error in preprocessing prompt inputs",
-        )
-        boot.access(story, status="400 Bad Request")
-        boot.traffic(story, 2)
-        out.append(
-            Case(
-                id_,
-                f"{asked} output tokens with a prompt of {prompt}",
-                release,
-                "max-tokens-too-large",
-                wrap.chain(story.lines, *([wrapper] if wrapper else [])),
-                [tag],
-                {"max_model_len": length, "max_tokens": asked, "prompt_tokens": prompt},
-                [{"flag": "max_tokens", "at_most": length - prompt}],
-            )
-        )
-
-    for id_, release, seed, wrapper, tag in (
-        ("name-0112-gateway", "0.11.2", 536, wrap.docker_json(), "docker-json"),
-        ("name-0202-plain", "0.20.2", 537, None, "bare"),
-    ):
-        story = Story(release, seed=seed)
-        serve(
-            story,
-            KESTREL_7B,
-            {"max_model_len": 16384, "served_model_name": ["support-bot"]},
-            length=16384,
-            budget=budget,
-        )
-        boot.traffic(story, 1)
-        text = "Error with model error=ErrorInfo(message='The model `Kestrel-7B` does not exist.', type='NotFoundError', param=None, code=404)"
-        for n in range(3):
-            place = (
-                next(
-                    p
-                    for p in (
-                        story.place(f, "Error with model %s")
-                        for f in (
-                            "openai/serving_chat.py",
-                            "openai/chat_completion/serving.py",
-                            "serve/render/serving.py",
-                            "serve/engine/serving.py",
-                        )
-                    )
-                    if p
-                )
-                if story.place("openai/serving_chat.py", "Error with model %s")
-                else "serving_chat.py:170"
-            )
-            story.lines.append(
-                Line(story.tag("api") + story.prefix("ERROR", place) + text, "cause" if n == 0 else "echo")
-            )
-            boot.access(story, status="404 Not Found")
-            boot.traffic(story, 1)
-        out.append(
-            Case(
-                id_,
-                "the client asks for another name",
-                release,
-                "model-name-unknown",
-                wrap.chain(story.lines, *([wrapper] if wrapper else [])),
-                [tag],
-            )
-        )
-    return out
-
-
 def cases() -> list[Case]:
     """This family's cases."""
-    return [*ooms(), *thrash(), *stalls(), *refusals()]
-
-
-__all__ = [
-    "BRISA_8B",
-    "COBALT_MOE",
-    "DOWN",
-    "FEWER",
-    "GIB",
-    "ONDINE_VL",
-    "SHORTER",
-    "TARN_32B",
-    "UP",
-    "Advice",
-    "cases",
-]
+    return [*ooms(), *thrash(), *stalls()]

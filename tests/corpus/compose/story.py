@@ -1,6 +1,6 @@
 """A log as it is written: lines with marks, each with the prefix of its release and process."""
 
-import datetime
+import datetime as dt
 import random
 
 import msgspec
@@ -45,7 +45,7 @@ class Story:
             "/usr/lib/python3.12" if site.startswith("/usr") else site.rsplit("/site-packages", 1)[0]
         )
         self.random = random.Random(seed)
-        self.now = datetime.datetime.fromisoformat(start)
+        self.now = dt.datetime.fromisoformat(start)
         self.lines: list[Line] = []
         self.world = 1
         self.data_parallel = 1
@@ -75,6 +75,9 @@ class Story:
             return f"(APIServer pid={self.pid(proc)}) " if self.at_least("0.10.1") else ""
         if proc.startswith("core"):
             return self._core_tag(proc)
+        return self._worker_tag(proc)
+
+    def _worker_tag(self, proc: str) -> str:
         rank = proc.removeprefix("rank")
         if self.world == 1:
             return self._core_tag("core")
@@ -97,7 +100,7 @@ class Story:
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
-        self.now += datetime.timedelta(seconds=seconds)
+        self.now += dt.timedelta(seconds=seconds)
 
     def prefix(self, level: str, place: str) -> str:
         """Level, time and place as this release prints them, with the blank."""

@@ -16,20 +16,20 @@ def each(change: Callable[[int, str], str]) -> Wrapper:
 
 
 def compose(name: str) -> Wrapper:
-    """docker compose logs."""
+    """Docker compose logs."""
     return each(lambda n, t: f"{name}  | {t}")
 
 
 def kubectl(day: str = "2026-03-14T09:21") -> Wrapper:
-    """kubectl logs --timestamps."""
+    """Kubectl logs --timestamps."""
     return each(lambda n, t: f"{day}:{n // 7 % 60:02d}.{n % 7 * 139_713_877 + n:09d}Z {t}")
 
 
 def cri(day: str = "2026-03-14T09:21") -> Wrapper:
-    """containerd's file: time, stream, F or P; a long line is split into P parts (16 KiB; here 2000)."""
+    """Containerd's file: time, stream, F or P; a long line is split into P parts (16 KiB; here 2000)."""
 
     def split(lines: list[Line]) -> list[Line]:
-        out = []
+        out: list[Line] = []
         for n, line in enumerate(lines):
             parts = [line.text[i : i + 2000] for i in range(0, len(line.text), 2000)] or [""]
             for k, part in enumerate(parts):
@@ -46,7 +46,7 @@ def cri(day: str = "2026-03-14T09:21") -> Wrapper:
 
 
 def docker_json(day: str = "2026-03-14T09:21") -> Wrapper:
-    """docker's json-file driver."""
+    """Docker's json-file driver."""
     return each(
         lambda n, t: json.dumps(
             {
@@ -60,12 +60,12 @@ def docker_json(day: str = "2026-03-14T09:21") -> Wrapper:
 
 
 def journald(host: str, unit: str, pid: int = 7712) -> Wrapper:
-    """journalctl -u, short format."""
+    """Journalctl -u, short format."""
     return each(lambda n, t: f"Mar 14 09:{21 + n // 420:02d}:{n // 7 % 60:02d} {host} {unit}[{pid}]: {t}")
 
 
 def syslog(host: str, unit: str) -> Wrapper:
-    """rsyslog with RFC 5424 head."""
+    """Rsyslog with RFC 5424 head."""
     return each(
         lambda n, t: (
             f"<30>1 2026-03-14T09:21:{n // 7 % 60:02d}.{n % 7 * 139_713 + n % 99:06d}+01:00 {host} {unit} 7712 - - {t}"
@@ -131,7 +131,7 @@ def columns(width: int) -> Wrapper:
     """A terminal's copy: cut at the width, in the middle of words."""
 
     def cut(lines: list[Line]) -> list[Line]:
-        out = []
+        out: list[Line] = []
         for line in lines:
             parts = [line.text[i : i + width] for i in range(0, len(line.text), width)] or [""]
             out.extend(Line(part, line.mark if k == 0 else "") for k, part in enumerate(parts))
