@@ -28,6 +28,7 @@ from . import (
     loading,
     loops,
     occupied,
+    pastes,
     pinned,
     programs,
     rare_machine,
@@ -65,6 +66,7 @@ FAMILIES = (
     loading,
     loops,
     occupied,
+    pastes,
     pinned,
     programs,
     rare_machine,
@@ -76,7 +78,7 @@ FAMILIES = (
     weights,
     wordings,
 )
-PACK_ABOVE_BYTES = 17_000
+PACK_ABOVE_BYTES = 14_000
 
 
 def cases() -> list[Case]:

@@ -33,7 +33,7 @@ def empties() -> list[Case]:
     v0.engine(story, MIRADOR_13B, length=4096, dtype="float16")
     story.wait(30)
     v0.blocks(story, 0, 327, 4096)
-    v0.fail(story, v0.INIT_CACHE, NO_BLOCKS)
+    v0.fail(story, v0.NO_BLOCKS, NO_BLOCKS)
     out.append(
         Case(
             "kv-none-027-share",
@@ -53,7 +53,7 @@ def empties() -> list[Case]:
     v0.load(story, BRISA_8B, 14.96)
     v0.profiled(story, budget)
     v0.blocks(story, 0, 2048, 8192)
-    v0.fail_in_process(story, v0.INIT_CACHE, NO_BLOCKS)
+    v0.fail_in_process(story, v0.NO_BLOCKS, NO_BLOCKS)
     out.append(
         Case(
             "kv-none-073-hosted",

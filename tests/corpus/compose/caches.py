@@ -214,7 +214,7 @@ def sizes() -> list[Case]:
     story.world = 2
     v0.load(story, MIRADOR_7B, 6.3, world=2)
     v0.blocks(story, 0, 1024, 4096)
-    v0.fail(story, v0.INIT_CACHE, NO_BLOCKS)
+    v0.fail(story, v0.NO_BLOCKS, NO_BLOCKS)
     story.raw(
         "ERROR 03-14 09:22:10 multiproc_worker_utils.py:120] Worker VllmWorkerProcess pid 4401 died, exit code: -15\nINFO 03-14 09:22:10 multiproc_worker_utils.py:123] Killing local vLLM worker processes"
     )

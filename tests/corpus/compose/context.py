@@ -151,7 +151,7 @@ def old_contexts() -> list[Case]:
         v0.blocks(story, tokens // 16, 4681, 32768)
         v0.fail(
             story,
-            v0.INIT_CACHE,
+            v0.TOO_FEW_BLOCKS,
             f"ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache ({tokens}). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
         )
         out.append(

@@ -241,6 +241,7 @@ def echoes() -> list[Case]:
             lines,
             ["bare", "trl"],
             acceptable=["not-a-vllm-log"],
+            suggest=[],
         )
     )
     return out

@@ -92,7 +92,7 @@ def pinned() -> list[Case]:
     v0.blocks(story, 128, 327, 4096)
     v0.fail(
         story,
-        v0.INIT_CACHE,
+        v0.TOO_FEW_BLOCKS,
         "ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache (2048). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
     )
     out.append(

@@ -197,9 +197,24 @@ MQ = (
     "multiprocessing/engine.py:MQLLMEngine.from_vllm_config:return cls(",
     "multiprocessing/engine.py:MQLLMEngine.__init__:self.engine = LLMEngine(",
 )
-INIT_CACHE = (
+NO_BLOCKS = (
     "engine/llm_engine.py:LLMEngine.__init__:self._initialize_kv_caches()", "engine/llm_engine.py:LLMEngine.__init__:self._init_cache()", "engine/llm_engine.py:LLMEngine._init_cache:check_block_size_valid(",
     "engine/llm_engine.py:LLMEngine._init_cache:raise ValueError(", "engine/llm_engine.py:LLMEngine._initialize_kv_caches:self.model_executor.initialize_cache(",
+    "executor/gpu_executor.py:GPUExecutor.initialize_cache:self.driver_worker.initialize_cache(", "executor/executor_base.py:ExecutorBase.initialize_cache:self.collective_rpc(", "worker/worker.py:Worker.initialize_cache:raise_if_cache_size_invalid(", "worker/worker.py:raise_if_cache_size_invalid:raise ValueError(",
+)  # fmt: skip
+LOADING = (
+    "engine/llm_engine.py:LLMEngine.__init__:executor_class(",
+    "engine/llm_engine.py:LLMEngine.__init__:self._init_workers()",
+    "engine/llm_engine.py:LLMEngine._init_workers:load_model",
+    "executor/executor_base.py:ExecutorBase.__init__:self._init_executor()",
+    "executor/gpu_executor.py:GPUExecutor._init_executor:self.driver_worker.load_model()",
+    "worker/worker.py:Worker.load_model:self.model_runner.load_model()",
+    "worker/model_runner.py:GPUModelRunnerBase.load_model:get_model(",
+    "worker/model_runner.py:ModelRunner.load_model:get_model(",
+)
+TOO_FEW_BLOCKS = (
+    "engine/llm_engine.py:LLMEngine.__init__:self._initialize_kv_caches()", "engine/llm_engine.py:LLMEngine.__init__:self._init_cache()", "engine/llm_engine.py:LLMEngine._init_cache:check_block_size_valid(",
+    "engine/llm_engine.py:LLMEngine._init_cache:<raise ValueError(", "engine/llm_engine.py:LLMEngine._initialize_kv_caches:self.model_executor.initialize_cache(",
     "executor/gpu_executor.py:GPUExecutor.initialize_cache:self.driver_worker.initialize_cache(", "executor/executor_base.py:ExecutorBase.initialize_cache:self.collective_rpc(", "worker/worker.py:Worker.initialize_cache:raise_if_cache_size_invalid(", "worker/worker.py:raise_if_cache_size_invalid:<raise ValueError(",
 )  # fmt: skip
 LOADING = (
