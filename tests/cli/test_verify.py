@@ -85,15 +85,38 @@ def test_a_wrong_command_line_is_exit_2(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_progress_is_talk_and_the_table_is_the_answer(fake_url: str) -> None:
-    """Progress goes to stderr, the proof table to stdout; ``--quiet`` leaves the table alone."""
-    loud = fitserve(f"{fake_url}/good", "--quick")
-    quiet = fitserve(f"{fake_url}/good", "--quick", "--quiet")
+def test_the_table_is_the_answer(fake_url: str) -> None:
+    """The proof table goes to stdout; progress is for a terminal alone."""
+    done = fitserve(f"{fake_url}/good", "--quick")
 
-    assert "boundary-exact" in loud.stderr
-    assert "" == quiet.stderr
-    assert "boundary-exact" in quiet.stdout
-    assert "one request of full length" in quiet.stdout
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "boundary-exact" in done.stdout
+    assert "one request of full length" in done.stdout
+
+
+def test_progress_is_shown_on_a_terminal(fake_url: str) -> None:
+    """On a terminal each check is told as it is answered, unless the user wants quiet."""
+    url = f"{fake_url}/good"
+
+    assert b"passed    boundary-exact" in progress(url)
+    assert b"" == progress(url, "--quiet")
+
+
+def progress(url: str, *options: str) -> bytes:
+    """What the command writes to a terminal's stderr."""
+    terminal, its_end = os.openpty()
+    command = [FITSERVE, "verify", url, "--quick", "--json", *options]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=its_end, check=True, timeout=60)
+    os.close(its_end)
+    seen = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            seen += piece
+    except OSError:
+        pass  # Linux ends a terminal without writers by an error
+    os.close(terminal)
+    assert 0 == done.returncode
+    return seen
 
 
 def test_the_answer_goes_to_a_file(fake_url: str, tmp_path: Path) -> None:

@@ -265,8 +265,8 @@ async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> we
         event = {"choices": [{"index": 0, **piece, "finish_reason": "length" if last else None}]}
         raw = json.dumps(event)
         await response.write(f"data: {raw[:20] if mode == 'half-json' else raw}\n\n".encode())
-        if number % 16 == 15:
-            await asyncio.sleep(0)
+        if number < 64:
+            await asyncio.sleep(0.001)  # so that requests at once are at once
     await response.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
     await response.write(b"data: [DONE]\n\n")
     return response

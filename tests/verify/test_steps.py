@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from fitserve.verify.steps import (
     find_knee,
     judge_together,
     measure_pressure,
+    most_at_once,
     spread,
     summarize,
 )
@@ -103,23 +105,29 @@ def test_the_knee_is_the_first_limit(name: str) -> None:
 
 # step, error type, words
 TOGETHER: list[tuple[Step, str | None, str]] = [
-    (step(4, pressure(running=4)), None, "4 were seen running at once"),
-    (step(4, pressure(running=3)), None, "3 were seen running at once"),
-    (step(4), None, "not known whether they ran at once"),
-    (step(4, pressure(running=None)), None, "not known whether they ran at once"),
+    (step(4, pressure(running=4)), None, "4 generated at once, no preemption"),
+    (step(4, pressure(running=4, holds=399)), None, "4 generated at once"),
+    (msgspec.structs.replace(step(4), generating_at_once=4), None, "4 generated at once"),
+    (
+        msgspec.structs.replace(step(4, pressure(running=2, waiting=2, short=True)), generating_at_once=4),
+        None,
+        "4 generated at once",
+    ),
+    (step(4, pressure(running=3)), "not-at-once", "at most 3 ran at once"),
+    (step(4, pressure(running=3, holds=400)), "not-at-once", "at most 3 ran at once"),
+    (step(4, pressure(running=2, waiting=2)), "not-at-once", "at most 2 ran at once while 2 waited"),
+    (step(4), "not-at-once", "at most 0 ran at once"),
+    (step(4, pressure(running=None)), "not-at-once", "at most 0 ran at once"),
     (step(4, pressure(running=4, preemptions=2)), "preemption-thrash", "2 preemptions"),
     (step(4, pressure(running=2, waiting=2, short=True)), "waiting-for-kv-cache", "at most 2 ran"),
     (step(4, pressure(running=3, holds=399)), "waiting-for-kv-cache", "400 tokens together, 399 in"),
-    (step(4, pressure(running=3, holds=400)), None, "3 were seen running"),
-    (step(4, pressure(running=4, holds=399)), None, "4 were seen running"),
-    (step(4, pressure(running=2, waiting=2)), "not-at-once", "at most 2 ran while 2 waited"),
     (step(4, pressure(running=4), {"timeout": 1, "http-503": 2}), "http-503", "1 of 4 answered"),
 ]
 
 
 @pytest.mark.parametrize(("measured", "error_type", "words"), TOGETHER)
 def test_at_once_means_at_once(measured: Step, error_type: str | None, words: str) -> None:
-    """Answered one after the other, or preempted, is not served at once; what cannot be seen is said to be unknown."""
+    """Answered one after the other, or preempted, is not served at once; seen at one moment, by gauge or by tokens, is."""
     judged = judge_together(measured)
 
     assert error_type == judged[0]
@@ -228,3 +236,17 @@ def test_a_step_counts_what_the_server_counted() -> None:
     )
     assert measured.first_token_seconds is not None
     assert (0.2, 0.4) == (measured.first_token_seconds.p50, measured.first_token_seconds.p99)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 10), st.floats(0, 10)), max_size=20))
+def test_what_generates_at_once_overlaps(times: list[tuple[float, float, float]]) -> None:
+    """As many generate at once as share one moment: the highest count at any answer's first token."""
+    answers = [
+        Answer(started_seconds=start, first_token_seconds=first, seconds=first + rest)
+        for start, first, rest in times
+    ]
+    spans = [(start + first, start + (first + rest)) for start, first, rest in times]
+
+    counts = [sum(low <= moment < high for low, high in spans) for moment, _ in spans]
+
+    assert max(counts, default=0) == most_at_once(answers)

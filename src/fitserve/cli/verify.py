@@ -1,6 +1,7 @@
 """``fitserve verify``: prove what a running server can do."""
 
 import shutil
+import sys
 from typing import Any
 
 import click
@@ -41,14 +42,15 @@ def command(url: str, output: Output, *, deadline: float, quick: bool, yes: bool
     options = Options(
         deadline_seconds=deadline, profile="quick" if quick else "full", allow_public=yes, **sizes
     )
-    verification = verify_server(url, options, None if output.quiet else _show)
+    shown = sys.stderr.isatty() and not output.quiet
+    verification = verify_server(url, options, _show if shown else None)
     width = shutil.get_terminal_size((120, 24)).columns
     output.emit(verification, lambda: render_verification(verification, colored=output.colored, width=width))
     return exit_code(verification)
 
 
 def _show(check: Check) -> None:
-    """Progress: a line on stderr for each check as it is answered."""
+    """Progress: a line on a terminal for each check as it is answered."""
     from fitserve.report.verification_text import result_word
 
     click.echo(f"{result_word(check):<10}{check.name}", err=True)

@@ -19,6 +19,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         error: the trouble in the server's words or ours.
         body: the decoded JSON of an answer that is not a stream.
         text: the generated text, or an excerpt of a body that is no JSON.
+        started_seconds: when the request was sent, on the process's own clock; answers are compared by it.
         seconds: from the request to the end of the answer.
         first_token_seconds: from the request to the first token; None where none came.
         token_gaps_seconds: between one token event and the next.
@@ -35,6 +36,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     body: Any = None
     text: str = ""
+    started_seconds: float = 0.0
     seconds: float = 0.0
     first_token_seconds: float | None = None
     token_gaps_seconds: list[float] = []

@@ -83,7 +83,7 @@ async def explain_silence(session: Session, progress: Progress, seconds: float) 
     first = await session.gauges()
     if first is None or first.running is None:
         return await _compare_with_small(session, progress, seconds)
-    await asyncio.sleep(SECOND_LOOK_SECONDS)
+    await asyncio.sleep(min(SECOND_LOOK_SECONDS, seconds / 2))
     return judge_silence(first, await session.gauges() or first, seconds)
 
 

@@ -59,6 +59,7 @@ class Progress:
             error=excerpt(error),
             body=self.body,
             text="".join(self.texts),
+            started_seconds=self.start,
             seconds=time.perf_counter() - self.start,
             first_token_seconds=times[0] - self.start if times else None,
             token_gaps_seconds=[after - before for before, after in pairwise(times)],

@@ -17,14 +17,18 @@ Source: vLLM 0.32.0 ``engine/arg_utils.py`` ``get_batch_defaults``, API server, 
 _NOT_FITTED = "no prompt of exactly that many tokens could be fitted"
 
 
+MIN_TOGETHER_TOKENS = 64
+"""Output that outlasts the arrival of many requests: on a fast engine a few tokens are over before the next one is parsed."""
+
+
 def together_shape(total_tokens: int, concurrency: int) -> tuple[int, int]:
     """Prompt and output of requests that are to be seen running at once.
 
-    The first must still be generating when the last prompt has been read, so the output has as many tokens as there are
-    engine steps of reading; at most half of the request.
+    The first must still be generating when the last prompt has been read, so the output has twice as many tokens as there
+    are engine steps of reading; at most half of the request.
     """
     reading_steps = concurrency * -(-total_tokens // PREFILL_TOKENS_PER_STEP)
-    out = max(1, min(reading_steps + 2, total_tokens // 2))
+    out = max(1, min(max(2 * reading_steps, MIN_TOGETHER_TOKENS), total_tokens // 2))
     return max(1, total_tokens - out), out
 
 

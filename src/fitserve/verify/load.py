@@ -75,7 +75,7 @@ def describe(step: Step) -> str:
     if step.preemptions:
         parts.append(f"{step.preemptions} preemptions")
     if step.pressure is not None and step.waited_for_room:
-        parts.append(f"{step.pressure.max_waiting} waited, at most {step.pressure.max_running} ran")
+        parts.append(f"{step.pressure.max_waiting} waited, at most {step.seen_at_once} ran")
     return "; ".join(parts)
 
 

@@ -63,6 +63,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         counted_prompt_tokens: tokens in, all requests, as the server counted them.
         counted_output_tokens: tokens out.
         output_tokens_per_second: over the step.
+        generating_at_once: most requests that were between their first and their last token at one moment, as we saw it.
         pressure: what ``/metrics`` showed meanwhile; None where the server has none.
     """
 
@@ -79,12 +80,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     counted_prompt_tokens: int = 0
     counted_output_tokens: int = 0
     output_tokens_per_second: float = 0.0
+    generating_at_once: int = 0
     pressure: Pressure | None = None
 
     @property
     def preemptions(self) -> int:
         """Preemptions that were seen."""
         return (self.pressure.preemptions or 0) if self.pressure else 0
+
+    @property
+    def seen_at_once(self) -> int:
+        """Requests that ran at one moment, by the server's gauge or by their own tokens."""
+        running = self.pressure.max_running if self.pressure else None
+        return max(self.generating_at_once, running or 0)
 
     @property
     def waited_for_room(self) -> bool:
@@ -95,7 +103,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         seen = self.pressure
         if seen is None or not seen.max_waiting:
             return False
-        return seen.kv_cache_wait or (seen.max_running or 0) < self.concurrency
+        return seen.kv_cache_wait or self.seen_at_once < self.concurrency
 
     @property
     def error_type(self) -> str | None:
@@ -172,8 +180,23 @@ def summarize(
         counted_prompt_tokens=sum(answer.prompt_tokens or 0 for answer in whole),
         counted_output_tokens=output,
         output_tokens_per_second=round(output / seconds, 1) if seconds > 0 else 0.0,
+        generating_at_once=most_at_once(whole),
         pressure=measure_pressure(readings, shape[0]),
     )
+
+
+def most_at_once(answers: list[Answer]) -> int:
+    """The most answers that were between their first token and their end at one moment."""
+    changes = []
+    for answer in answers:
+        if answer.first_token_seconds is not None:
+            changes.append((answer.started_seconds + answer.first_token_seconds, 1))
+            changes.append((answer.started_seconds + answer.seconds, -1))
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
 
 
 def measure_pressure(readings: list[Gauges], prompt_tokens: int) -> Pressure | None:
@@ -242,23 +265,16 @@ def judge_together(step: Step) -> tuple[str | None, str]:
         return step.error_type, f"{step.answered} of {step.requests} answered; {kinds}"
     each = step.prompt_tokens + step.output_tokens
     answered = f"all {step.requests} of {each:,} tokens answered"
-    seen = step.pressure
-    if seen is None or seen.max_running is None:
-        return None, f"{answered}; without /metrics it is not known whether they ran at once"
-    needed, holds = step.concurrency * each, seen.kv_cache_tokens
-    found: tuple[str | None, str] = (
-        None,
-        f"{answered}; {seen.max_running} were seen running at once, no preemption",
-    )
+    seen, at_once = step.pressure, step.seen_at_once
+    needed, holds = step.concurrency * each, seen.kv_cache_tokens if seen else None
+    sizes = f"; {needed:,} tokens together, {holds:,} in the KV cache" if holds else ""
+    waited = f" while {seen.max_waiting} waited" if seen and seen.max_waiting else ""
     if step.preemptions:
         found = "preemption-thrash", f"{step.preemptions} preemptions: the KV cache does not hold them all"
-    elif seen.max_running < step.concurrency and (seen.kv_cache_wait or (holds and needed > holds)):
-        sizes = f"; {needed:,} tokens together, {holds:,} in the KV cache" if holds else ""
-        found = (
-            "waiting-for-kv-cache",
-            f"at most {seen.max_running} ran while others waited for KV cache{sizes}",
-        )
-    elif step.waited_for_room:
-        found = "not-at-once", f"at most {seen.max_running} ran while {seen.max_waiting} waited"
-    error_type, words = found
-    return error_type, words if error_type is None else f"{answered}, but not at once: {words}"
+    elif at_once >= step.concurrency:
+        return None, f"{answered}; {at_once} generated at once" + (", no preemption" if seen else "")
+    elif (seen and seen.kv_cache_wait) or (holds and needed > holds):
+        found = "waiting-for-kv-cache", f"at most {at_once} ran while others waited for KV cache{sizes}"
+    else:
+        found = "not-at-once", f"at most {at_once} ran at once{waited}"
+    return found[0], f"{answered}, but not at once: {found[1]}"

@@ -1,0 +1,167 @@
+"""The real vLLM on the CPU, proven at its API: one engine for all tests of this module."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fitserve.verify.client import open_client
+from fitserve.verify.load import run_step
+from fitserve.verify.options import Options
+from fitserve.verify.prompts import find_prompts
+from fitserve.verify.run import exit_code, verify_server
+from fitserve.verify.session import Served, Session
+from fitserve.verify.steps import Step
+from fitserve.verify.target import parse_target
+from fitserve.verify.verification import Check, Verification
+
+pytestmark = pytest.mark.live
+
+MAX_MODEL_LEN = 2048
+START_SECONDS = 300
+ENGINE_OPTIONS = (
+    f"--load-format dummy --enforce-eager --max-model-len {MAX_MODEL_LEN} --kv-cache-memory-bytes 40M "
+    "--served-model-name tiny"
+).split()
+
+
+@pytest.fixture(scope="module")
+def engine_url(
+    engine_python: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A running engine whose KV cache holds 20,480 tokens: nine requests of full length, and one block less than ten."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("engine") / "serve.log"
+    command = [engine_python, "-m", "vllm.entrypoints.openai.api_server", "--model", tiny_model]
+    command += [*ENGINE_OPTIONS, "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as out:
+        engine = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
+        )
+    try:
+        wait_until_healthy(f"http://127.0.0.1:{port}/health", engine, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(engine.pid, signal.SIGKILL)
+        engine.wait()
+
+
+def wait_until_healthy(url: str, engine: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when the engine answers; fail with the end of its log where it dies."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and engine.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(f"the engine did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def found(verification: Verification, name: str) -> Check:
+    """A check by its name."""
+    return next(check for check in verification.checks if check.name == name)
+
+
+def counter(url: str, name: str) -> float:
+    """A number of the engine's own metrics page."""
+    with urllib.request.urlopen(f"{url}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"vllm:{name}{{"))
+
+
+def test_the_context_is_kept_to_the_token(engine_url: str) -> None:
+    """Exactly ``max_model_len`` tokens are answered and counted, one more is refused with 400 for its length."""
+    verification = verify_server(engine_url, Options(deadline_seconds=60))
+
+    assert [] == [check for check in verification.checks if check.passed is False]
+    assert 0 == exit_code(verification)
+    assert MAX_MODEL_LEN == verification.max_model_len
+    exact = found(verification, "boundary-exact")
+    assert MAX_MODEL_LEN == (exact.prompt_tokens or 0) + (exact.output_tokens or 0)
+    for name in ("boundary-over", "boundary-prompt-over"):
+        assert found(verification, name).actual.startswith("400: ")
+    asked = [step["pressure"] for step in verification.numbers["load"]["ramp"]]
+    assert 0 == sum(pressure["prefix_cache_hit_tokens"] for pressure in asked)
+
+
+def test_an_unknown_name_is_named(engine_url: str) -> None:
+    """The engine's 404 for a wrong name becomes its own finding, with the served name."""
+    verification = verify_server(engine_url, Options(deadline_seconds=60, profile="quick", model="another"))
+
+    assert ["model-name"] == [check.name for check in verification.checks if check.passed is False]
+    check = found(verification, "model-name")
+    assert "model-name-unknown" == check.error_type
+    assert "'tiny'" in check.actual
+
+
+@pytest.mark.parametrize(("number", "answer"), [(9, "yes"), (24, "no")])
+def test_how_many_fit_at_once_is_seen(engine_url: str, number: int, answer: str) -> None:
+    """Nine requests of full length run at once; of 24, some have to wait for KV cache, though all are answered."""
+    verification = verify_server(
+        engine_url,
+        Options(deadline_seconds=120, profile="quick", goal_context=MAX_MODEL_LEN, goal_concurrency=number),
+    )
+
+    goal = found(verification, "goal-length")
+    assert f"all {number} of 2,048 tokens answered" in goal.actual
+    assert answer == verification.numbers["verdicts"][1]["answer"]
+    assert answer == verification.numbers["verdicts"][2]["answer"]
+
+
+async def step_of(url: str, concurrency: int, shape: tuple[int, int]) -> Step | None:
+    """One step of load, without the checks around it."""
+    async with open_client(parse_target(url)) as client:
+        session = Session(client, Options(deadline_seconds=120), lambda _: None)
+        session.served = Served(names=["tiny"], model="tiny", max_model_len=MAX_MODEL_LEN)
+        prompts = await find_prompts(session, api="completions", model="tiny")
+        assert prompts is not None
+        return await run_step(session, prompts, concurrency, shape, rounds=1)
+
+
+def test_preemptions_are_counted(engine_url: str) -> None:
+    """24 requests of 1,900 tokens need twice the KV cache: the preemptions counted are the engine's own.
+
+    Prompts that end 30 tokens before the end of a block of 128 let eleven in; each then grows into a block that is not there.
+    """
+    before = counter(engine_url, "num_preemptions_total")
+
+    step = asyncio.run(step_of(engine_url, 24, (1762, 138)))
+
+    assert step is not None
+    assert (24, {}) == (step.answered, step.errors)
+    assert 0 < step.preemptions
+    assert counter(engine_url, "num_preemptions_total") - before == step.preemptions
+
+
+def test_an_interrupt_leaves_the_engine_idle(engine_url: str) -> None:
+    """Cancelled requests are gone from the engine: it does not go on working for nobody."""
+
+    async def interrupted() -> None:
+        load = asyncio.create_task(step_of(engine_url, 8, (1000, 1000)))
+        done, _ = await asyncio.wait({load}, timeout=1)
+        assert not done
+        assert await asyncio.to_thread(counter, engine_url, "num_requests_running") > 0
+        load.cancel()
+        await asyncio.gather(load, return_exceptions=True)
+
+    asyncio.run(interrupted())
+
+    while counter(engine_url, "num_requests_running") + counter(engine_url, "num_requests_waiting") > 0:
+        time.sleep(0.1)
+    with urllib.request.urlopen(f"{engine_url}/health") as health:
+        assert 200 == health.status
