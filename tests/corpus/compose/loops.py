@@ -1,11 +1,12 @@
 """Restart loops, cut logs, Ray over nodes."""
 
-from . import fail, v0, wrap
+from . import fail, v0, work, wrap
 from .blocks import NO_BLOCKS
-from .case import Case
+from .case import Case, act
 from .context import start
 from .exports import _context, refused_context
-from .fail import KV_CHECK
+from .fail import FORWARD, KV_CHECK, PROFILE
+from .forward import QWEN_MLP
 from .machine import (
     DEVICES,
     KESTREL_7B,
@@ -13,6 +14,7 @@ from .machine import (
 )
 from .oom import oom
 from .story import Line, Story
+from .weights import until_load
 
 
 def loops() -> list[Case]:
@@ -126,6 +128,89 @@ def loops() -> list[Case]:
     return out
 
 
+def heads_cut() -> list[Case]:
+    """The paste begins at the first statement: what comes below it tells the phase."""
+    out = []
+    story = Story("0.33.0", seed=841)
+    start(story, KESTREL_7B, {"max_num_batched_tokens": 65536}, length=32768, batched=65536)
+    at = len(story.lines)
+    fail.fail_in_core(
+        story,
+        (*PROFILE, *FORWARD, *QWEN_MLP),
+        oom("0.33.0", want_mib=4736.0, total_gib=DEVICES["L4"], free_mib=2216.0),
+    )
+    first = next(n for n in range(at, len(story.lines)) if story.lines[n].mark)
+    out.append(
+        Case(
+            "cut-0330-second-trace",
+            "only the raw traceback below still has the frames of the dummy pass",
+            None,
+            "profile-run-oom",
+            wrap.chain(story.lines[first:], wrap.kubectl()),
+            ["head-truncated", "kubectl"],
+            {"gpu_total_gib": DEVICES["L4"]},
+            [{"flag": "max_num_batched_tokens", "direction": "down"}],
+            act("free-other-process"),
+        )
+    )
+
+    story = Story("0.26.0", seed=842)
+    until_load(story, TARN_70B, {"max_model_len": 8192}, length=8192)
+    error = oom("0.26.0", want_mib=448.0, total_gib=DEVICES["H100"], free_mib=120.0, unused_mib=5.0)
+    text = "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free memory for weights, increasing --tensor-parallel-size, or using --quantization. See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more tips."
+    story.say(
+        "ERROR",
+        "v1/worker/gpu_model_runner.py",
+        "Failed to load model - not enough",
+        f"{text} (original error: {error.split(': ', 1)[1]})",
+        mark="cause",
+    )
+    out.append(
+        Case(
+            "cut-0260-record",
+            "one record is all that was pasted",
+            None,
+            "weights-do-not-fit",
+            wrap.chain(story.lines[-1:], wrap.quote()),
+            ["head-truncated", "markdown-quote", "tail-truncated", "tricky-wrong-hint"],
+            {"gpu_total_gib": DEVICES["H100"]},
+        )
+    )
+
+    story = Story("0.19.1", seed=843)
+    error = oom("0.19.1", want_mib=1190.0, total_gib=DEVICES["A10"], free_mib=640.3)
+    place = story.place("v1/engine/core.py", "EngineCore encountered a fatal error") or "core.py:1100"
+    story.trace(
+        story.frames("v1/worker/gpu_model_runner.py:GPUModelRunner.execute_model:self.model.compute_logits("),
+        error,
+        proc="core",
+        place=place,
+        mark="cause",
+    )
+    place = story.place("v1/engine/async_llm.py", "AsyncLLM output_handler failed") or "async_llm.py:700"
+    story.trace(
+        [],
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        proc="api",
+        place=place,
+        head="AsyncLLM output_handler failed.",
+    )
+    for _ in range(4):
+        work.access(story, status="500 Internal Server Error")
+    out.append(
+        Case(
+            "cut-0191-serving",
+            "the end of a served engine: execute_model, then answers of 500",
+            None,
+            "serving-oom",
+            story.lines,
+            ["bare", "head-truncated"],
+            {"gpu_total_gib": DEVICES["A10"]},
+        )
+    )
+    return out
+
+
 def cases() -> list[Case]:
     """This family's cases."""
-    return [*loops()]
+    return [*loops(), *heads_cut()]
