@@ -170,7 +170,7 @@ def test_a_small_log_comes_in_full() -> None:
     assert list(read_lines(io.BytesIO(content))) == list(read_candidates(io.BytesIO(content), NEEDLES))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 6))
 def test_boots_of_a_large_log(restarts: int) -> None:
     """The boots of a large log are found, though no needle of the caller names their beginnings."""

@@ -35,6 +35,7 @@ _COMPOSE = r"(?P<origin>[A-Za-z0-9][\w.@-]{0,200}) *\|(?: |$)"
 
 _BY_FIRST: dict[str, tuple[str, ...]] = {
     "digit": (
+        _COMPOSE,
         # CRI (containerd, CRI-O), kubectl and docker logs --timestamps, GitHub Actions, GitLab, loguru, Python's logging
         rf"(?P<time>{_STAMP})(?: std(?:out|err) (?P<part>[FP])(?: |$)| \d\d[OE](?:[+ ]|$)|[ \t]|$)",
         rf"(?P<time>{_CLOCK})[ \t]",
@@ -46,9 +47,11 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
         r"\d{1,4}\|(?P<origin>[\w.-]{1,80}) *\| ",
         # journald where months are numbers
         _SYSLOG,
-        _COMPOSE,
     ),
     "letter": (
+        _COMPOSE,
+        # uvicorn and logging.basicConfig
+        rf"{_LEVEL}:(?:[\w.-]{{1,100}}:| {{1,9}})",
         # journald and syslog
         _SYSLOG,
         # journalctl -o short-full: a weekday before the stamp
@@ -59,11 +62,8 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
         rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) ",
         # glog: Triton's core, absl, torch's Python loggers
         rf"(?P<level>[IWEF])(?P<time>\d{{4}} {_CLOCK}) +(?P<pid>\d{{1,10}}) [^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
-        # uvicorn and logging.basicConfig
-        rf"{_LEVEL}:(?:[\w.-]{{1,100}}:| {{1,9}})",
         # Ray's Python loggers, after their stamp
         rf"{_LEVEL} [\w./-]{{1,100}}:\d{{1,6}} -- ",
-        _COMPOSE,
         # pytest's lines of an exception
         r"E {3,12}(?=\S)|E {3}",
     ),
