@@ -3,7 +3,7 @@
 from . import boot, fail, v0, work, wrap
 from .case import Case
 from .context import start
-from .machine import BRISA_8B, COBALT_MOE, DEVICES, KESTREL_2B, KESTREL_7B, TARN_32B, Budget
+from .machine import BRISA_8B, COBALT_MOE, DEVICES, KESTREL_2B, KESTREL_7B, TARN_32B, Budget, fit_tokens
 from .occupied import too_little
 from .serving import serve, serve_v0
 from .story import Line, Story
@@ -50,7 +50,7 @@ def frightening() -> list[Case]:
         proc="core",
     )
     boot.profiled(story, L4)
-    boot.sized(story, 80_000, 16384)
+    boot.sized(story, fit_tokens(L4.kv_bytes, KESTREL_7B.token_bytes()), 16384)
     work.captured(story, 0.5)
     work.ready(story)
     work.traffic(story, 4)
@@ -290,8 +290,9 @@ def second_tries() -> list[Case]:
 
     story = Story("0.31.0", seed=616)
     start(story, KESTREL_2B, {"runner": "pooling"}, length=8192)
-    boot.profiled(story, Budget(DEVICES["T4"], 0.92, 3.36, 0.9, 0.1))
-    boot.sized(story, 320_000, 8192)
+    budget = Budget(DEVICES["T4"], 0.92, 3.36, 0.9, 0.1)
+    boot.profiled(story, budget)
+    boot.sized(story, fit_tokens(budget.kv_bytes, KESTREL_2B.token_bytes(), null_block=True), 8192)
     work.captured(story, 0.2)
     work.ready(story)
     for _ in range(8):

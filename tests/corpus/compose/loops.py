@@ -74,12 +74,12 @@ def loops() -> list[Case]:
     v0.banner(
         story,
         TARN_70B,
-        {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "distributed_executor_backend": "ray"},
+        {"tensor_parallel_size": 4, "distributed_executor_backend": "ray"},
     )
     story.raw(
         "2026-03-14 09:21:12,402\tINFO worker.py:1634 -- Connecting to existing Ray cluster at address: 10.4.0.2:6379..."
     )
-    v0.engine(story, TARN_70B, length=8192, world=8)
+    v0.engine(story, TARN_70B, length=8192, world=4)
     error = oom(
         "0.6.6.post1", want_mib=448.0, total_gib=DEVICES["A10"], free_mib=137.7, unused_mib=5.0, gpu=1
     )
@@ -102,7 +102,7 @@ def loops() -> list[Case]:
             "\x1b[36m(RayWorkerWrapper pid=881, ip=10.4.0.11)\x1b[0m "
             + story.prefix("ERROR", place)
             + error.split(" GPU ", 1)[0]
-            + "\x1b[32m [repeated 14x across cluster] (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication, or see https://docs.ray.io/en/master/ray-observability/user-guides/configure-logging.html#log-deduplication for more options.)\x1b[0m",
+            + "\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication, or see https://docs.ray.io/en/master/ray-observability/user-guides/configure-logging.html#log-deduplication for more options.)\x1b[0m",
             "echo",
         )
     )
@@ -117,12 +117,12 @@ def loops() -> list[Case]:
     out.append(
         Case(
             "ray-066-nodes",
-            "sixteen Ray workers on two nodes, one speaks for fourteen",
+            "four Ray workers on two nodes, one speaks for two",
             "0.6.6.post1",
             "weights-do-not-fit",
             story.lines,
             ["ansi", "multi-node", "ray-worker", "v0"],
-            {"gpu_total_gib": DEVICES["A10"], "tensor_parallel_size": 8},
+            {"gpu_total_gib": DEVICES["A10"], "tensor_parallel_size": 4},
         )
     )
     return out

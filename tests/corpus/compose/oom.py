@@ -18,6 +18,8 @@ def oom(
     hip: bool = False,
 ) -> str:
     """The text for a vLLM release: 2.0 (0.2.1), 2.1-2.2 (-0.4.1), 2.3-2.9 (0.4.2-0.16), 2.10+ (0.17+)."""
+    if want_mib <= free_mib:
+        raise ValueError(f"{want_mib} MiB fit into {free_mib}: torch would allocate")
     vllm = Version(release)
     total = total_gib * 1024
     mine = total - free_mib - others_gib * 1024
