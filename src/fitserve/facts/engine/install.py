@@ -83,6 +83,7 @@ def lock_path(folder: Path) -> Path:
 def _install(recipe: Recipe, folder: Path, report: Report, index_urls: tuple[str, ...], lock: int) -> None:
     _delete(folder)
     _check_disk(recipe, folder.parent)
+    report(Step(phase=f"installing {recipe.name}", what=f"into {folder}"))
     report(Step(phase="making a virtual environment"))
     _make_venv(folder)
     python = engine_python(folder)

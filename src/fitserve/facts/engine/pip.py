@@ -123,6 +123,11 @@ def pip_error(lines: list[str], exit_code: int) -> MachineError:
             f"pip finds no CPU build of torch: {last}",
             hint="name an index that has it: --extra-index-url URL, or FITSERVE_ENGINE_INDEX=URL",
         )
+    if "No matching distribution" in last:
+        return PackageIndexError(
+            f"pip finds no such package: {last}",
+            hint="check the network and pip's configuration (pip config list); this Python may have no build",
+        )
     if "No space left" in last:
         return MachineError(
             f"pip has filled the disk: {last}", hint="free space, or name a larger disk: FITSERVE_CACHE_DIR"
