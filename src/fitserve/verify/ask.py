@@ -5,6 +5,7 @@ server has none, a small request beside it, tell a slow engine from one that nev
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from fitserve.verify.answer import Answer
 from fitserve.verify.client import Progress
 from fitserve.verify.metrics import Gauges
 from fitserve.verify.session import Session
+from fitserve.verify.verification import Check
 
 BUSY_STATUSES = (429, 503)
 BUSY_WAITS_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -24,6 +26,31 @@ SMALL_DEADLINE_SECONDS = 10.0
 
 LOOK_SECONDS = 60.0
 """An unanswered request stays open this much longer than its deadline: all looks at it take less."""
+
+
+SILENCE = frozenset({"timeout", "request-never-scheduled"})
+"""Error types of a request that got no whole answer."""
+
+
+async def ask_in_turn(
+    session: Session, questions: Sequence[Callable[[], Awaitable[Check]]], *, silent: bool = False
+) -> None:
+    """Answer checks one after the other and record them in their order.
+
+    After a silence the rest are asked together: a server that answers nothing must not cost a deadline for each question.
+
+    Args:
+        session: the verification.
+        questions: each makes one check.
+        silent: the server has been silent before.
+    """
+    left = list(questions)
+    while left:
+        batch = left if silent else left[:1]
+        left = left[len(batch) :]
+        for check in await asyncio.gather(*(question() for question in batch)):
+            session.record(check)
+            silent = silent or check.error_type in SILENCE
 
 
 async def ask(session: Session, path: str, body: dict[str, Any]) -> Answer:

@@ -1,14 +1,15 @@
 """Requests at the edge of ``max_model_len``: exactly that long is answered, one token more is refused."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fitserve.verify.answer import Answer, entry, excerpt, whole_number
-from fitserve.verify.ask import ask
-from fitserve.verify.checks import answer_check
+from fitserve.verify.ask import SILENCE, ask, ask_in_turn
+from fitserve.verify.checks import GENERATING, answer_check
 from fitserve.verify.prompts import Api, Prompts, find_prompts
-from fitserve.verify.session import Session
+from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
 
 EDGE_OUTPUT_TOKENS = 4
@@ -81,25 +82,34 @@ def edges(max_model_len: int, *, generates: bool) -> list[Edge]:
 
 async def check_boundaries(session: Session) -> Prompts | None:
     """Ask at every edge, one request at a time. Returns the way to make prompts, for the load that follows."""
-    served, quick = session.served, session.options.profile == "quick"
+    served = session.served
     length = served.max_model_len or await _length_by_tokenizer(session)
-    session.served = served = msgspec.structs.replace(served, max_model_len=length)
+    session.served = msgspec.structs.replace(served, max_model_len=length)
     api = _api(session)
-    prompts = None
+    prompts, silent = None, _is_silent(session)
     why = "the server does not say its max_model_len" if api else "no endpoint takes a prompt of exact length"
     if api is not None and served.model is not None:
-        prompts = await find_prompts(session, api=api, model=served.model)
-        if prompts is None:
-            why = "neither token ids nor /tokenize give a prompt of exact length"
-    generates = prompts is None or prompts.generates
-    for edge in edges(length or 1, generates=generates):
-        if quick and not edge.quick:
-            continue
-        if prompts is None or length is None:
+        prompts = await find_prompts(session, api=api, model=served.model, trial=not silent)
+        why = why if prompts else "neither token ids nor /tokenize give a prompt of exact length"
+    asked = [
+        edge
+        for edge in edges(length or 1, generates=prompts is None or prompts.generates)
+        if edge.quick or session.options.profile == "full"
+    ]
+    if prompts is not None and length is not None:
+        questions = [partial(_check_edge, session, prompts, edge, length) for edge in asked]
+        await ask_in_turn(session, questions, silent=silent)
+    else:
+        for edge in asked:
             session.skip(edge.name, _expected(edge) if length else "a request at max_model_len", why)
-        else:
-            await _check_edge(session, prompts, edge, length)
     return prompts
+
+
+def _is_silent(session: Session) -> bool:
+    """True where every small request that could be asked got no whole answer."""
+    small = [session.found(name) for name in GENERATING]
+    asked = [check for check in small if check is not None and check.passed is not None]
+    return bool(asked) and all(check.error_type in SILENCE for check in asked)
 
 
 def _api(session: Session) -> Api | None:
@@ -140,14 +150,14 @@ async def _check_edge(session: Session, prompts: Prompts, edge: Edge, max_model_
     expected = _expected(edge)
     body: dict[str, Any] | None = await prompts.request(session, edge.prompt_tokens, edge.max_tokens)
     if body is None:
-        return session.skip(edge.name, expected, "no text of exactly that many tokens could be fitted")
+        return unasked(edge.name, expected, "no text of exactly that many tokens could be fitted")
     answer = await ask(session, prompts.path, body)
     if edge.refused:
         error_type, actual = judge_refusal(edge, answer, max_model_len)
         check = answer_check(edge.name, answer, expected, actual, error_type)
-        return session.record(msgspec.structs.replace(check, error_type=error_type or answer.error_type))
+        return msgspec.structs.replace(check, error_type=error_type or answer.error_type)
     error_type, actual = judge_accepted(edge, answer, whole_output=bool(prompts.extras))
-    return session.record(answer_check(edge.name, answer, expected, actual, error_type))
+    return answer_check(edge.name, answer, expected, actual, error_type)
 
 
 def judge_accepted(edge: Edge, answer: Answer, *, whole_output: bool) -> tuple[str | None, str]:

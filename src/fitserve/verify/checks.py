@@ -1,10 +1,13 @@
 """Small requests with whole answers: chat, completion, embedding and pooling, streamed and not."""
 
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from fitserve.verify.answer import Answer, entry, excerpt, generated_text, text_of, whole_number
-from fitserve.verify.ask import ask
-from fitserve.verify.session import Session
+from fitserve.verify.ask import ask, ask_in_turn
+from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
 
 SMALL_OUTPUT_TOKENS = 8
@@ -30,13 +33,13 @@ async def check_answers(session: Session) -> None:
     A pooling model has no endpoint that generates: then its own ones are asked, and the first that answers is its check.
     """
     small = {"max_tokens": SMALL_OUTPUT_TOKENS, "temperature": 0}
-    for name, path, body in (
+    requests = (
         ("chat", "/v1/chat/completions", _CHAT | small),
         ("chat-stream", "/v1/chat/completions", _CHAT | small | _STREAM),
         ("completion", "/v1/completions", _COMPLETION | small),
         ("completion-stream", "/v1/completions", _COMPLETION | small | _STREAM),
-    ):
-        await _check_generation(session, name, path, body)
+    )
+    await ask_in_turn(session, [partial(_check_generation, session, *request) for request in requests])
     asked = [session.found(name) for name in GENERATING]
     if all(check is not None and check.error_type in _ABSENT for check in asked):
         await _check_pooling(session)
@@ -50,26 +53,16 @@ async def _check_generation(session: Session, name: str, path: str, body: dict[s
     expected = "tokens, their count and a finish_reason"
     model = session.served.model
     if model is None:
-        return session.skip(name, expected, "no model name is known")
+        return unasked(name, expected, "no model name is known")
     answer = await ask(session, path, {"model": model, **body})
     if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
-        why = (
-            f"the model has no chat template; completions decide ({excerpt(answer.error)})"
-            if answer.error_type == "no-chat-template"
-            else f"no such endpoint here: {answer.trouble}"
-        )
-        return session.record(
-            Check(
-                name=name,
-                passed=None,
-                expected=expected,
-                actual=f"cannot be asked: {why}",
-                seconds=round(answer.seconds, 3),
-                error_type=answer.error_type,
-            )
-        )
+        why = f"no such endpoint here: {answer.trouble}"
+        if answer.error_type == "no-chat-template":
+            why = f"the model has no chat template; completions decide ({excerpt(answer.error)})"
+        check = unasked(name, expected, why)
+        return msgspec.structs.replace(check, seconds=round(answer.seconds, 3), error_type=answer.error_type)
     error_type, actual = judge_stream(answer) if body.get("stream") else judge_generation(answer)
-    return session.record(answer_check(name, answer, expected, actual, error_type))
+    return answer_check(name, answer, expected, actual, error_type)
 
 
 def answer_check(name: str, answer: Answer, expected: str, actual: str, error_type: str | None) -> Check:

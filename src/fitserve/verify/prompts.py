@@ -138,12 +138,18 @@ async def ordinary_ids(session: Session, model: str) -> list[int]:
     return sorted({token for token in tokens if whole_number(token) is not None})
 
 
-async def find_prompts(session: Session, *, api: Api, model: str) -> Prompts | None:
+async def find_prompts(session: Session, *, api: Api, model: str, trial: bool = True) -> Prompts | None:
     """The way to make exact prompts for this server; None where it takes none of them.
 
     Token ids of the server's own words first, then of ranges that hold ordinary tokens in any vocabulary, then texts;
     each with and without the field that OpenAI's own API does not know (``ignore_eos``). A server that does not answer
     the trial is asked on in the first way: its silence is for the checks to find.
+
+    Args:
+        session: the verification.
+        api: the endpoint.
+        model: the name in the requests.
+        trial: try each way by a small request; without, the first one is taken.
     """
     known = await ordinary_ids(session, model)
     pools = [] if api == "chat" else [known] * bool(known) + [list(ids) for ids in _BLIND_IDS]
@@ -152,7 +158,7 @@ async def find_prompts(session: Session, *, api: Api, model: str) -> Prompts | N
     for extra in extras:
         for pool in [*pools, []]:
             prompts = Prompts(api=api, model=model, pool=pool, extras=extra)
-            found = await _try(session, prompts)
+            found = await _try(session, prompts) if trial else prompts
             if found is not None:
                 return found
     return None

@@ -1,6 +1,5 @@
 """What a verification knows while it runs: the server's own words, and the answers so far."""
 
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -55,7 +54,7 @@ class Session:
 
     def skip(self, name: str, expected: str, why: str) -> Check:
         """Keep a check that could not be asked."""
-        return self.record(Check(name=name, passed=None, expected=expected, actual=f"cannot be asked: {why}"))
+        return self.record(unasked(name, expected, why))
 
     def found(self, name: str) -> Check | None:
         """An earlier check by its name."""
@@ -69,13 +68,6 @@ class Session:
         return parse_metrics(answer.text) if answer.ok else None
 
 
-class Stopwatch:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds so far, to the millisecond."""
-        return round(time.perf_counter() - self._start, 3)
+def unasked(name: str, expected: str, why: str) -> Check:
+    """A check that could not be asked."""
+    return Check(name=name, passed=None, expected=expected, actual=f"cannot be asked: {why}")
