@@ -9,10 +9,14 @@ from fitserve.diagnose.situation import Situation
 from fitserve.diagnose.spelling import avoid, change
 from fitserve.facts.ledger import quantity
 from fitserve.memory.history import at_least, default_utilization
-from fitserve.units import GIB, Quantity, gib
+from fitserve.units import Quantity, gib
 
 HIGHEST_UTILIZATION = 0.95
 """Above it, what vLLM does not count (contexts, NCCL, graphs before 0.20) no longer finds room beside the cache."""
+
+
+_MOST_BESIDE_WEIGHTS_AND_CACHE = 1.5
+"""Activations and contexts beside weights and cache; half as much again is more than any measured boot had."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,15 +125,35 @@ def raise_utilization(situation: Situation, missing: Quantity) -> tuple[list[Adv
 def _blind_raise(
     situation: Situation, now: float, missing: Quantity
 ) -> tuple[list[Advice], list[NotAdvised]]:
+    """A higher share where the log does not show the device's size: the weights and the cache bound it from below."""
     flag = "gpu_memory_utilization"
     if now >= HIGHEST_UTILIZATION - 0.001:
         return [], [
             avoid(flag, "up", f"it is {now:g} already; the rest of the device is needed beside the cache")
         ]
+    least, most = _bounds(situation, now)
     share = HIGHEST_UTILIZATION - now
-    smallest = missing.expected / share / GIB
-    why = f"{gib(missing.expected)} more; enough on a device of {smallest:,.0f} GiB or more (the log does not show its size)"
-    return change(situation, flag, HIGHEST_UTILIZATION, "up", "free", why), []
+    if most is not None and share * most < missing.expected:
+        why = (
+            f"{share:.2f} of such a device is at most {gib(share * most)}, {gib(missing.expected)} is missing"
+        )
+        return [], [avoid(flag, "up", why)]
+    to = HIGHEST_UTILIZATION
+    if least is not None and (wanted := math.ceil((now + missing.high / least) * 100) / 100) < to:
+        to = wanted
+    smallest = missing.expected / (to - now)
+    why = f"{gib(missing.expected)} more; enough on a device of {gib(smallest)} or more (the log does not show its size)"
+    return change(situation, flag, to, "up", "free", why), []
+
+
+def _bounds(situation: Situation, now: float) -> tuple[float | None, float | None]:
+    """The least and the most that the device can have: the share holds weights, cache and some activations."""
+    ledger = situation.ledger
+    weights, cache = ledger.weights_bytes, ledger.kv_cache_bytes
+    if not isinstance(weights, Quantity) or not isinstance(cache, Quantity):
+        return None, None
+    held = (weights.expected + cache.expected) / now
+    return held, held * _MOST_BESIDE_WEIGHTS_AND_CACHE
 
 
 def lower_utilization(situation: Situation, bytes_needed: Quantity, why: str) -> list[Advice]:

@@ -14,13 +14,17 @@ _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line \d+, in (?P<function
 _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]{0,150}(?:Error|Exception|Exit|Interrupt|Unsupported|NotFound|Warning)(?::|$)"
 )
+_USER_TEXT = re.compile(r"Received request |Generated response |Adding request ")
 _TRACEBACK = "Traceback (most recent call last)"
 
-BANNERS = frozenset(
-    {"api-server-version", "batch-api-version", "grpc-server-version", "logo-version", "args-namespace"}
-)
-ENGINE_STARTS = frozenset(
-    {"engine-config-v1", "engine-config-v0", "engine-config-v0-versioned", "engine-config-v0-bare"}
+SHUTDOWN_NOISE = frozenset(
+    {
+        "leaked-semaphore",
+        "leaked-shared-memory",
+        "nanobind-leak",
+        "destroy-process-group",
+        "multiproc-killing",
+    }
 )
 _READY = frozenset({"server-startup-complete", "server-running"})
 _REACHED = {
@@ -46,11 +50,13 @@ _REACHED = {
     "graph-capture-done": "warmup",
     "graph-capture-done-old": "warmup",
     "engine-ready": "warmup",
-    "server-startup-complete": "serving",
-    "server-running": "serving",
 }
 _ORDER = ("config", "weights", "profiling", "kv_cache", "graph_capture", "warmup", "serving")
 _KEPT_REPEATS = 200
+_CODE = "    "
+"""How a traceback indents the code of a frame; a message in that code is not printed, it is quoted."""
+
+_Writer = tuple[str | None, int | None]
 
 
 class Hit(msgspec.Struct, kw_only=True):
@@ -58,7 +64,7 @@ class Hit(msgspec.Struct, kw_only=True):
 
     Attributes:
         event: the message.
-        frames: ``file.py:function`` of the traceback that it ends or that follows it, outermost first.
+        frames: ``path/file.py:function`` of the traceback that it ends or that follows it, outermost first.
         phase: how far the start had come.
         ready: the server was up.
     """
@@ -97,24 +103,30 @@ class Boot:
         self.unrecognised: list[Unrecognised] = []
         self.tracebacks = 0
         self.lines = 0
-        self.last_line: Line | None = None
         self.typed: dict[str, Setting] = dict(typed or {})
         self.is_vllms = False
         self.mentions_vllm = False
         self.is_python = False
-        self._frames: dict[tuple[str | None, int | None], list[str]] = {}
-        self._waiting: dict[tuple[str | None, int | None], list[Hit]] = {}
+        self._origins: set[str] = set()
+        self._frames: dict[_Writer, list[str]] = {}
+        self._waiting: dict[_Writer, list[Hit]] = {}
+        self._in_code: set[_Writer] = set()
         self._counts: dict[str, int] = {}
 
     def feed(self, line: Line) -> list[Event]:
         """Take one line; returns the messages that it is, the most specific first."""
         self.lines += 1
-        self.last_line = line
+        if _USER_TEXT.match(line.text) or self._is_foreign(line):
+            return []
         key = (line.process, line.pid)
         text = line.text
         if frame := _FRAME.match(text):
             self._add_frame(key, frame["path"], frame["function"])
+            self._in_code.add(key)
             return []
+        if key in self._in_code and text.startswith(_CODE):
+            return []
+        self._in_code.discard(key)
         if _TRACEBACK in text:
             self._open_traceback(key)
         found = catalogue().events(line)
@@ -135,7 +147,18 @@ class Boot:
     @property
     def failed(self) -> bool:
         """True where a line says that something ended: a cause, a wrapper or a traceback."""
-        return bool(self.hits or self.wrappers or self.unrecognised)
+        return bool(self.hits or self.unrecognised or self.died)
+
+    @property
+    def died(self) -> bool:
+        """True where a line says that a process died (not one of those that every shutdown prints)."""
+        return any(event.id not in SHUTDOWN_NOISE for event in self.wrappers)
+
+    def _is_foreign(self, line: Line) -> bool:
+        """True for what another container of the same log printed; platforms speak under names of their own too."""
+        if line.origin is None or not self._origins or line.origin in self._origins:
+            return False
+        return line.source is None and not line.text.startswith("INFO: ")
 
     def _read_typed(self, line: Line) -> None:
         if line.level is not None:
@@ -146,35 +169,35 @@ class Boot:
         elif "=" in line.text and len(self._counts) < 3:
             self.typed.update(read_environment(line.text, line.number))
 
-    def _add_frame(self, key: tuple[str | None, int | None], path: str, function: str) -> None:
+    def _add_frame(self, key: _Writer, path: str, function: str) -> None:
         frames = self._frames.setdefault(key, [])
-        frames.append(f"{path.rsplit('/', 1)[-1]}:{function}")
+        frames.append(f"{path}:{function}")
         if "/vllm/" in path:
             self.is_vllms = True
             if path.endswith("/vllm/entrypoints/llm.py"):
                 self.is_python = True
 
-    def _open_traceback(self, key: tuple[str | None, int | None]) -> None:
+    def _open_traceback(self, key: _Writer) -> None:
         self.tracebacks += 1
         frames: list[str] = []
         self._frames[key] = frames
         for hit in self._waiting.pop(key, []):
             hit.frames = frames
 
-    def _add(self, found: list[Event], key: tuple[str | None, int | None]) -> None:
-        wrapper = next((event for event in found if event.role == "wrapper"), None)
+    def _add(self, found: list[Event], key: _Writer) -> None:
         best = found[0] if found[0].role != "wrapper" else next((e for e in found if e.role == "cause"), None)
-        if wrapper is not None:
-            self.wrappers.append(wrapper)
+        self.wrappers += [event for event in found if event.role == "wrapper"]
         if any(catalogue()[event.id].is_vllms and event.weight > 0 for event in found):
             self.is_vllms = True
+            if (origin := found[0].line.origin) is not None:
+                self._origins.add(origin)
         if best is None:
             return
         if best.role == "cause":
             self._add_hit(best, key)
         self._add_event(best)
 
-    def _add_hit(self, event: Event, key: tuple[str | None, int | None]) -> None:
+    def _add_hit(self, event: Event, key: _Writer) -> None:
         frames = self._frames.get(key)
         hit = Hit(event=event, frames=frames or [], phase=self.phase, ready=self.ready)
         self.hits.append(hit)
@@ -184,17 +207,28 @@ class Boot:
     def _add_event(self, event: Event) -> None:
         if event.id.startswith("stats-"):
             self.stats.append(event)
+            self._serves()
+            return
+        if event.id in ("http-request", "offline-progress"):
+            self._serves()
             return
         self._counts[event.id] = self._counts.get(event.id, 0) + 1
         if self._counts[event.id] <= _KEPT_REPEATS:
             self.events.append(event)
         if event.id in _READY:
             self.ready = True
+            self.phase = "serving"
         if event.id in ("server-shutdown-complete", "server-shutting-down", "shutdown-triggered"):
             self.shut_down = True
         reached = _REACHED.get(event.id)
         if reached and _ORDER.index(reached) > _ORDER.index(self.phase):
             self.phase = reached
+
+    def _serves(self) -> None:
+        """A line that only a server that is up prints; after a failure it is another program's."""
+        if not self.failed:
+            self.ready = True
+            self.phase = "serving"
 
     def seen(self, message_id: str) -> int:
         """How many lines were this message."""

@@ -20,6 +20,7 @@ from fitserve.diagnose.select import Verdict, first_cause, first_refusal, repeat
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.facts.case import Case
 from fitserve.facts.ledger import Ledger
+from fitserve.memory.history import default_utilization
 from fitserve.units import Quantity, to_builtins
 
 _SHOWN = (
@@ -30,6 +31,7 @@ _SHOWN = (
     "kv_cache_memory_bytes",
     "num_gpu_blocks_override",
 )
+_FACTS_SHOWN = ("gpu_total_gib", "gpu_blocks", "kv_tokens", "available_gib", "graph_estimate_gib")
 _SHOWN_ABOVE_ONE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _EVIDENCE_LINES = 6
 _EVIDENCE_CHARACTERS = 600
@@ -80,14 +82,14 @@ def _by_state(situation: Situation) -> Finding:
     boot = situation.boot
     if (error := _unexplained(boot)) is not None:
         return unrecognised_error.judge(error)
-    if boot.wrappers and not boot.ready:
+    if boot.died and not (boot.ready and boot.shut_down):
         return wrapper_only.judge(situation)
     return healthy.judge(situation)
 
 
 def _unexplained(boot: Boot) -> Unrecognised | None:
     """The first error that the catalogue does not know and that ended the start or the server."""
-    if boot.shut_down or (boot.ready and not boot.wrappers):
+    if boot.shut_down or (boot.ready and not boot.died):
         return None
     return next((error for error in boot.unrecognised if error.ready == boot.ready), None)
 
@@ -118,7 +120,7 @@ def _diagnosis(
         confidence=_confidence(finding, verdict),
         message=finding.message,
         evidence=[Evidence(number, text.strip()[:_EVIDENCE_CHARACTERS]) for number, text in evidence.items()],
-        numbers={**_settings_shown(case), **_numbers(finding, verdict)},
+        numbers={**_settings_shown(case), **_facts_shown(boot), **_numbers(finding, verdict)},
         wrappers=[Wrapper(name, line) for name, line in wrappers.items()],
         vllm_version=case.vllm_version,
         boots=boots,
@@ -142,10 +144,22 @@ def _confidence(finding: Finding, verdict: Verdict | None) -> Any:
 
 def _settings_shown(case: Case) -> dict[str, Any]:
     numbers = {name: value for name in _SHOWN if (value := case.number(name)) is not None}
+    if case.release:
+        numbers.setdefault("gpu_memory_utilization", default_utilization(case.release))
     numbers |= {name: value for name in _SHOWN_ABOVE_ONE if (value := case.whole(name) or 1) > 1}
     if case.is_hybrid and (size := case.whole("block_size")):
         numbers["block_size"] = size
     return numbers
+
+
+def _facts_shown(boot: Boot) -> dict[str, Any]:
+    """The last figures of the boot that vLLM printed about the device and its cache."""
+    found: dict[str, Any] = {}
+    for event in boot.events:
+        for name in _FACTS_SHOWN:
+            if event.role == "fact" and name in event.numbers:
+                found[name] = event.numbers[name]
+    return found
 
 
 def _numbers(finding: Finding, verdict: Verdict | None) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """From the lines of a log to its diagnosis, at once or as they come."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fitserve.diagnose.boot import BANNERS, ENGINE_STARTS, Boot
+from fitserve.diagnose.boot import Boot
 from fitserve.diagnose.conclude import conclude
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.diagnose.select import first_cause
+from fitserve.facts.boots import number_boots
 from fitserve.facts.line import Line
-from fitserve.facts.log import open_log, read_lines
-from fitserve.facts.messages.catalogue import catalogue
+from fitserve.facts.log import open_log
+from fitserve.facts.messages.catalogue import needles
 from fitserve.facts.messages.event import Event
-from fitserve.facts.settings import is_command
+from fitserve.facts.scan import read_candidates
 
 
 def diagnose_path(path: Path | None) -> Diagnosis:
@@ -21,7 +22,7 @@ def diagnose_path(path: Path | None) -> Diagnosis:
         InputError: the file cannot be read.
     """
     with open_log(path) as stream:
-        return diagnose_lines(read_lines(stream))
+        return diagnose_lines(read_candidates(stream, needles()))
 
 
 def diagnose_lines(lines: Iterable[Line]) -> Diagnosis:
@@ -36,12 +37,20 @@ class Watcher:
     """Diagnoses a log while it is written."""
 
     def __init__(self) -> None:
-        self.boots: list[Boot] = [Boot(1)]
+        self._boots: dict[int, Boot] = {0: Boot(1)}
+        self._latest = 0
+        self._line: Line | None = None
+        self._numbers = number_boots(self._handed_over())
+
+    @property
+    def boots(self) -> list[Boot]:
+        """The boots so far, in the order in which they began."""
+        return list(self._boots.values())
 
     @property
     def boot(self) -> Boot:
-        """The boot that is being read."""
-        return self.boots[-1]
+        """The boot that spoke last."""
+        return self._boots[self._latest]
 
     @property
     def phase(self) -> str:
@@ -61,29 +70,19 @@ class Watcher:
 
     def feed(self, line: Line) -> list[Event]:
         """Take the next line; returns the messages that it is, the most specific first."""
-        if self._starts_anew(line):
-            self.boots.append(Boot(self.boot.number + 1))
+        if not line.text:
+            return []
+        self._line = line
+        self._latest, _ = next(self._numbers)
+        if self._latest not in self._boots:
+            self._boots[self._latest] = Boot(len(self._boots) + 1)
         return self.boot.feed(line)
 
     def diagnosis(self) -> Diagnosis:
         """What the lines so far say."""
         return conclude(self.boots)
 
-    def _starts_anew(self, line: Line) -> bool:
-        boot = self.boot
-        over = boot.ready or boot.failed
-        text = line.text
-        if line.level is None and over and is_command(text):
-            return True
-        if "version" not in text and "args: " not in text and "Initializing a" not in text:
-            return False
-        ids = {event.id for event in _banner(line)}
-        if ids & BANNERS:
-            return over or any(boot.seen(message_id) for message_id in ids & BANNERS)
-        return (
-            bool(ids & ENGINE_STARTS) and over and any(boot.seen(message_id) for message_id in ENGINE_STARTS)
-        )
-
-
-def _banner(line: Line) -> list[Event]:
-    return [event for event in catalogue().events(line) if event.id in BANNERS | ENGINE_STARTS]
+    def _handed_over(self) -> Iterator[Line]:
+        """The line that was fed last; boots are numbered one line at a time."""
+        while self._line is not None:
+            yield self._line

@@ -112,8 +112,8 @@ _BY_PHASE = {
 
 def oom_cause(hit: Hit) -> str:
     """The cause that an out-of-memory line is."""
-    functions = {frame.partition(":")[2] for frame in hit.frames}
-    files = {frame.partition(":")[0] for frame in hit.frames}
+    functions = {frame.rpartition(":")[2] for frame in hit.frames}
+    files = {frame.rpartition(":")[0] for frame in hit.frames}
     by_frames = _start_up_cause(functions, files, hit.phase)
     if hit.ready:
         return "serving-oom"

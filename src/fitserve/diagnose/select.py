@@ -5,12 +5,17 @@ except that a line which may be the echo of something else (weight 1) or that no
 to one that names a cause by itself.
 """
 
+import re
+
 import msgspec
 
 from fitserve.diagnose.boot import Boot, Hit
 from fitserve.diagnose.phase import oom_cause
+from fitserve.diagnose.usage import is_mostly_foreign
 
 _QUIET_LEVELS = ("INFO", "DEBUG", "WARNING")
+_PACKAGED = re.compile(r"site-packages|dist-packages|/lib/python|/vllm/|/ray/|/torch/|\.pyx|<frozen")
+_NEAR_LINES = 10
 _REQUEST_CAUSES = ("request-too-long", "max-tokens-too-large", "model-name-unknown")
 
 
@@ -34,10 +39,10 @@ def first_cause(boot: Boot) -> Verdict | None:
         found = [verdict for verdict in found if verdict.hit.ready]
     strong = [verdict for verdict in found if verdict.weight >= 2]
     if strong:
-        return strong[0]
-    if boot.ready and not _died(boot):
+        return _clearest(strong)
+    if boot.ready and (boot.shut_down or not boot.died):
         return None
-    if not (boot.wrappers or boot.tracebacks or boot.unrecognised or _ended_by_itself(found)):
+    if not (boot.died or boot.tracebacks or boot.unrecognised or _ended_by_itself(found)):
         return None
     for weight in (1, 0):
         if level := [verdict for verdict in found if verdict.weight == weight]:
@@ -60,11 +65,16 @@ def repeats(boot: Boot, verdict: Verdict) -> list[Hit]:
     ]
 
 
-def _died(boot: Boot) -> bool:
-    return any(
-        event.id not in ("leaked-semaphore", "leaked-shared-memory", "nanobind-leak")
-        for event in boot.wrappers
-    )
+def _clearest(strong: list[Verdict]) -> Verdict:
+    """The first one, or one of the same cause a few lines on that names it more plainly (a compiler's last words)."""
+    first = strong[0]
+    number = first.hit.event.line.number
+    near = [
+        verdict
+        for verdict in strong
+        if verdict.cause == first.cause and abs(verdict.hit.event.line.number - number) <= _NEAR_LINES
+    ]
+    return max(near, key=lambda verdict: verdict.weight)
 
 
 def _ended_by_itself(found: list[Verdict]) -> bool:
@@ -74,10 +84,12 @@ def _ended_by_itself(found: list[Verdict]) -> bool:
 def _judge(hit: Hit) -> Verdict | None:
     event = hit.event
     cause, weight = event.cause, event.weight
-    if cause is None:
+    if cause is None or _is_another_programs(hit):
         return None
     if cause == "out-of-memory":
         cause, weight = oom_cause(hit), max(weight, 2)
+        if cause == "weights-do-not-fit" and is_mostly_foreign(event):
+            cause = "gpu-memory-taken"
     if event.line.level in _QUIET_LEVELS and event.stage != "request":
         weight = min(weight, 1)
     if event.id == "arch-key-error-config-mapping":
@@ -85,10 +97,14 @@ def _judge(hit: Hit) -> Verdict | None:
     return Verdict(cause=cause, hit=hit, weight=weight)
 
 
+def _is_another_programs(hit: Hit) -> bool:
+    """True for a traceback in which every frame is a script's own: neither vLLM nor any package stands in it."""
+    return bool(hit.frames) and not any(_PACKAGED.search(frame) for frame in hit.frames)
+
+
 def _key_error(hit: Hit) -> tuple[str, int]:
-    files = {frame.partition(":")[0] for frame in hit.frames}
-    functions = {frame.partition(":")[2] for frame in hit.frames}
-    if "configuration_auto.py" in files:
+    functions = {frame.rpartition(":")[2] for frame in hit.frames}
+    if any("/configuration_auto.py:" in frame for frame in hit.frames):
         return "architecture-unsupported", 2
     if "load_weights" in functions:
         return "checkpoint-broken", 2

@@ -8,8 +8,9 @@ import msgspec
 from fitserve.diagnose.boot import Boot, Hit
 from fitserve.diagnose.finding import Advice, NotAdvised, Scalar
 from fitserve.facts.case import Case
-from fitserve.facts.ledger import Ledger
+from fitserve.facts.ledger import Ledger, rank_of
 from fitserve.facts.messages.event import Event
+from fitserve.units import Quantity
 
 Confidence = Literal["certain", "likely", "possible"]
 Severity = Literal["error", "warning", "note"]
@@ -43,8 +44,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str | None:
-        """The vLLM version of the boot."""
-        return self.case.vllm_version
+        """The vLLM release to reckon with, None if any may be meant."""
+        return self.case.release
 
     def number(self, name: str) -> Any:
         """A number of the message, None if it has none of that name."""
@@ -52,12 +53,18 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ledger(self) -> Ledger:
-        """The memory of the rank that printed the message, else of the first rank."""
-        rank = (self.hit.event.line.rank if self.hit else None) or "0"
+        """The memory of the rank that printed the message, else of the rank whose cache is the smallest."""
+        rank = rank_of(self.hit.event) if self.hit else None
         ledgers = self.case.ledgers
-        return next(
-            (one for one in ledgers if one.rank == rank), ledgers[0] if ledgers else Ledger(rank=rank)
-        )
+        if not ledgers:
+            return Ledger(rank=rank or "0")
+        own = [one for one in ledgers if one.rank == rank]
+        return own[0] if own else min(ledgers, key=_cache_bytes)
+
+
+def _cache_bytes(ledger: Ledger) -> float:
+    cache = ledger.kv_cache_bytes
+    return cache.expected if isinstance(cache, Quantity) else float("inf")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

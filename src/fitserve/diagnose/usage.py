@@ -2,21 +2,20 @@
 
 import re
 
-from fitserve.diagnose.arithmetic import bytes_of
-from fitserve.diagnose.situation import Situation
+from fitserve.facts.ledger import quantity
+from fitserve.facts.messages.event import Event
 from fitserve.facts.messages.template import size_gib
 from fitserve.units import GIB, gib
 
 _OWN = re.compile(r"this process has (\d[\d.]* ?\w+) memory in use")
-_OTHER = re.compile(r"Process (\d+) has (\d[\d.]* ?\w+) memory in use")
-_UNALLOCATED = re.compile(r"(\d[\d.]* ?\w+) is reserved by PyTorch but unallocated")
 _FOREIGN_SHARE = 0.05
+_MOST = 0.5
 
 
-def sentence(situation: Situation, doing: str) -> str:
+def sentence(event: Event, doing: str) -> str:
     """``out of memory while ...: 1.03 GiB asked, 0.71 GiB of 47.40 GiB free``."""
     asked, free, total = (
-        bytes_of(situation, name) for name in ("tried_to_allocate_gib", "gpu_free_gib", "gpu_total_gib")
+        quantity(event, name) for name in ("tried_to_allocate_gib", "gpu_free_gib", "gpu_total_gib")
     )
     if asked and free and total:
         return (
@@ -26,24 +25,25 @@ def sentence(situation: Situation, doing: str) -> str:
     return f"out of memory while {doing}"
 
 
-def foreign_bytes(situation: Situation) -> int | None:
+def foreign_bytes(event: Event) -> int | None:
     """What other processes hold on the device, None where the text does not say; small remainders count as nothing."""
-    total, free = bytes_of(situation, "gpu_total_gib"), bytes_of(situation, "gpu_free_gib")
-    own = _size(_OWN, situation)
+    total, free = quantity(event, "gpu_total_gib"), quantity(event, "gpu_free_gib")
+    own = _own_bytes(event)
     if total is None or free is None or own is None:
         return None
     foreign = total.expected - free.expected - own
     return foreign if foreign > _FOREIGN_SHARE * total.expected else 0
 
 
-def unallocated_bytes(situation: Situation) -> int | None:
-    """What PyTorch holds without using it."""
-    return _size(_UNALLOCATED, situation)
+def is_mostly_foreign(event: Event) -> bool:
+    """True where other processes hold more than half of the device."""
+    total, foreign = quantity(event, "gpu_total_gib"), foreign_bytes(event)
+    return total is not None and foreign is not None and foreign > _MOST * total.expected
 
 
-def _size(pattern: re.Pattern[str], situation: Situation) -> int | None:
-    usage = situation.number("usage")
-    found = pattern.search(usage) if isinstance(usage, str) else None
+def _own_bytes(event: Event) -> int | None:
+    usage = event.numbers.get("usage")
+    found = _OWN.search(usage) if isinstance(usage, str) else None
     if found is None:
         return None
     try:

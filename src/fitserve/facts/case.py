@@ -23,6 +23,7 @@ _VERSION_EVENTS = (
     *_CONFIG_EVENTS[:3],
     "batch-api-version",
     "grpc-server-version",
+    "image-tag",
 )
 _RESOLVED = {
     "using-max-model-len": "max_model_len",
@@ -46,6 +47,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         vllm_version: as printed, None where the log does not show it.
+        release: the release to reckon with: the printed one, else the newest that prints such lines; None if any may.
         engine: ``V0`` or ``V1``, None where the log does not show it.
         launch: how options are typed there: a command line, or arguments of ``LLM(...)``.
         settings: by vLLM's name; environment variables by their own.
@@ -57,6 +59,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     vllm_version: str | None
+    release: str | None
     engine: str | None
     launch: Launch
     settings: dict[str, Setting]
@@ -115,6 +118,7 @@ def read_case(events: Sequence[Event], typed: dict[str, Setting], *, is_python: 
     device = settings.get("device")
     return Case(
         vllm_version=version,
+        release=version or _newest_release(events, engine),
         engine=engine,
         launch="python" if is_python else "cli",
         settings=settings,
@@ -130,3 +134,10 @@ def read_case(events: Sequence[Event], typed: dict[str, Setting], *, is_python: 
             for event in events
         ),
     )
+
+
+def _newest_release(events: Sequence[Event], engine: str | None) -> str | None:
+    """The newest release whose engine announces itself so: without a version to 0.3.3, as V0 to 0.10.2."""
+    if any(event.id == "engine-config-v0-bare" for event in events):
+        return "0.3.3"
+    return "0.10.2" if engine == "V0" else None

@@ -80,14 +80,25 @@ def quantity(event: Event, name: str) -> Quantity | None:
     )
 
 
+def rank_of(event: Event) -> str | None:
+    """The worker that speaks, None for the engine, which speaks for all of its workers (``EngineCore_DP0`` too)."""
+    process = event.line.process or ""
+    return None if process.startswith(("EngineCore", "APIServer", "ApiServer")) else event.line.rank
+
+
 def read_ledgers(events: Iterable[Event]) -> list[Ledger]:
-    """One ledger for every rank that printed a figure, the last figure of a kind winning."""
+    """One ledger for every rank that printed a figure, the last figure of a kind winning.
+
+    What the engine prints for all ranks fills what a rank has not printed itself.
+    """
     ranks: dict[str, dict[str, Any]] = {}
     for event in events:
         if event.role not in ("fact", "cause") or event.stage == "request":
             continue
         found = {term: size for name, term in _TERMS.items() if (size := quantity(event, name)) is not None}
-        if not found:
-            continue
-        ranks.setdefault(event.line.rank or "0", {}).update(found)
-    return [Ledger(rank=rank, **terms) for rank, terms in ranks.items()]
+        if found:
+            ranks.setdefault(rank_of(event) or "", {}).update(found)
+    common = ranks.pop("", {})
+    if not ranks:
+        return [Ledger(rank="0", **common)] if common else []
+    return [Ledger(rank=rank, **{**common, **terms}) for rank, terms in ranks.items()]

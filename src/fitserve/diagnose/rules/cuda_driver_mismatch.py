@@ -9,7 +9,15 @@ from fitserve.diagnose.spelling import act, avoid
 
 CAUSE = "cuda-driver-mismatch"
 STAGE = "environment"
-_KERNELS = ("no-kernel-image", "torch-capability-unsupported", "device-kernel-image")
+_KERNELS = (
+    "no-kernel-image",
+    "torch-capability-unsupported",
+    "device-kernel-image",
+    "hip-invalid-function",
+    "hip-no-kernel-image",
+    "cuda-invalid-function",
+    "rocblas-no-library",
+)
 _COMPAT = ("driver-forward-compat", "driver-unsupported-display")
 _FABRIC = ("driver-fabric", "driver-system-not-ready")
 _LIBRARIES = ("undefined-symbol", "glibc-too-old", "libcudart-missing", "lib-missing")

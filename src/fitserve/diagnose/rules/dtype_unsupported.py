@@ -20,6 +20,10 @@ def judge(situation: Situation) -> Finding:
         message = (
             f"bfloat16 needs compute capability {needs or '8.0'}, the{on_what} device has {has or 'less'}"
         )
+    elif situation.event.id == "dtype-of-model":
+        message = (
+            f"{situation.number('model_type')} cannot be computed in {_clean(situation.number('dtype'))}"
+        )
     else:
         message = "the device or this version cannot compute in that dtype"
     numbers = {name: value for name, value in (("compute_capability", has), ("needed", needs)) if value}
@@ -50,4 +54,6 @@ def _advice(situation: Situation) -> list[Advice]:
             ),
             act("other-quantization-or-gpu", "fp8 kernels need compute capability 8.9", "hardware"),
         ]
+    if situation.event.id == "dtype-of-model":
+        return change(situation, "dtype", "bfloat16", "set", "output", "the model's numbers need its range")
     return change(situation, "dtype", "half", "set", "output", "float16 is computed by every device")

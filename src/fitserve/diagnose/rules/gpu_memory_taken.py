@@ -9,6 +9,7 @@ from fitserve.diagnose.arithmetic import bytes_of
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import act, avoid, change
+from fitserve.diagnose.usage import foreign_bytes
 from fitserve.facts.ledger import read_ledgers
 from fitserve.units import Quantity, gib
 
@@ -20,25 +21,15 @@ _WORTH_TRYING = 0.5
 def judge(situation: Situation) -> Finding:
     """Name what is free, what is asked for, and the share that is free."""
     free, total = bytes_of(situation, "gpu_free_gib"), bytes_of(situation, "gpu_total_gib")
-    asked = bytes_of(situation, "requested_gib")
-    if free and total and asked:
-        message = (
-            f"{gib(free.expected)} of {gib(total.expected)} is free, "
-            f"gpu_memory_utilization asks for {gib(asked.expected)}"
-        )
-    elif free and total:
-        message = f"{gib(free.expected)} of {gib(total.expected)} is free before anything is loaded"
-    else:
-        message = "the device is full before anything is loaded"
-    held = (
-        f"{gib(total.expected - free.expected)} is held by others"
-        if free and total
-        else "others hold the device"
-    )
+    is_oom = situation.event.cause == "out-of-memory"
+    foreign = foreign_bytes(situation.event) if is_oom else None
+    if foreign is None and free and total:
+        foreign = total.expected - free.expected
+    held = f"{gib(foreign)} is held by others" if foreign else "others hold the device"
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=message,
+        message=_message(situation, free, total, foreign if is_oom else None),
         event=situation.event,
         advice=[
             act(
@@ -46,7 +37,7 @@ def judge(situation: Situation) -> Finding:
                 f"{held}: another process, or an orphan of the last try",
                 option="nvidia-smi",
             ),
-            *_smaller_share(situation, free, total),
+            *([] if is_oom else _smaller_share(situation, free, total)),
         ],
         not_advised=[
             avoid(
@@ -54,12 +45,22 @@ def judge(situation: Situation) -> Finding:
                 "up",
                 "more would be asked for, and less is free than is asked for now",
             ),
-            avoid(
-                "max_model_len", "down", "the check compares shares of the device; the context plays no part"
-            ),
+            avoid("max_model_len", "down", "the context plays no part in what others hold"),
             avoid("enforce_eager", "set", "nothing is captured yet"),
         ],
     )
+
+
+def _message(situation: Situation, free: Quantity | None, total: Quantity | None, foreign: int | None) -> str:
+    asked = bytes_of(situation, "requested_gib")
+    if foreign and total:
+        return f"other processes hold {gib(foreign)} of {gib(total.expected)}, so the weights find no room"
+    if free and total and asked:
+        share = f"gpu_memory_utilization asks for {gib(asked.expected)}"
+        return f"{gib(free.expected)} of {gib(total.expected)} is free, {share}"
+    if free and total:
+        return f"{gib(free.expected)} of {gib(total.expected)} is free before anything is loaded"
+    return "the device is full before anything is loaded"
 
 
 def _smaller_share(situation: Situation, free: Quantity | None, total: Quantity | None) -> list[Advice]:

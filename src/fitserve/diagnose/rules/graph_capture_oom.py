@@ -22,7 +22,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, "CUDA graphs are captured"),
+        message=sentence(situation.event, "CUDA graphs are captured"),
         event=situation.event,
         numbers=_cache(situation),
         advice=[*_foreign(situation), *_more_room(situation), *_fewer_graphs(situation)],
@@ -42,7 +42,7 @@ def _cache(situation: Situation) -> dict[str, object]:
 
 
 def _foreign(situation: Situation) -> list[Advice]:
-    held = foreign_bytes(situation)
+    held = foreign_bytes(situation.event)
     return [act("free-other-process", f"other processes hold {gib(held)} of this device")] if held else []
 
 

@@ -3,6 +3,7 @@
 Source: the kernel, the container runtime, Slurm, Ray and Python print these.
 """
 
+from fitserve.diagnose.boot import Hit
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import act, avoid, change
@@ -21,7 +22,7 @@ def judge(situation: Situation) -> Finding:
         situation.boot.phase
     )
     during = f" while {phase}" if phase else ""
-    numbers = {"exit_code": 137} if "137" in event.line.text else {}
+    numbers = {"exit_code": 137} if any("137" in hit.event.line.text for hit in _own(situation)) else {}
     if event.id == "swap-too-large":
         asked, there = event.numbers["swap_gib"], event.numbers["host_total_gib"]
         return _swap(situation, asked, there)
@@ -45,6 +46,10 @@ def judge(situation: Situation) -> Finding:
     )
 
 
+def _own(situation: Situation) -> list[Hit]:
+    return [hit for hit in situation.boot.hits if hit.event.cause == CAUSE]
+
+
 def _advice(situation: Situation) -> list[Advice]:
     why = "the weights pass through host memory, once for each process that reads them"
     found = [
@@ -64,7 +69,7 @@ def _swap(situation: Situation, asked: float, there: float) -> Finding:
     why = f"{asked:g} GiB of {there:g} GiB is asked for"
     return Finding(
         cause=CAUSE,
-        stage="config",
+        stage=STAGE,
         message=f"swap space of {asked:g} GiB is too much for a host of {there:g} GiB",
         event=situation.event,
         advice=change(situation, "swap_space", 1, "down", "capacity", why),

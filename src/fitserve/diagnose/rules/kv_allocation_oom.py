@@ -25,7 +25,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, "the KV cache is allocated"),
+        message=sentence(situation.event, "the KV cache is allocated"),
         event=situation.event,
         numbers=numbers,
         advice=[*_foreign(situation), *(_smaller_pin(situation, pin) if pin else _smaller_share(situation))],
@@ -44,7 +44,7 @@ def _not_advised(pin: str | None) -> list[NotAdvised]:
 
 
 def _foreign(situation: Situation) -> list[Advice]:
-    held = foreign_bytes(situation)
+    held = foreign_bytes(situation.event)
     return [act("free-other-process", f"other processes hold {gib(held)} of this device")] if held else []
 
 

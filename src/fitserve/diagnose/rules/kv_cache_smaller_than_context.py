@@ -30,7 +30,13 @@ def judge(situation: Situation) -> Finding:
     if graph_estimate_too_large.has_eaten_the_cache(situation):
         return graph_estimate_too_large.judge(situation)
     advice, not_advised = raise_or_not(situation)
-    advice = [*advice, *shorter_context(situation), *_chunked_prefill(situation), *_halved_cache(situation)]
+    advice = [
+        *advice,
+        *shorter_context(situation),
+        *_chunked_prefill(situation),
+        *_halved_cache(situation),
+        *_more_ranks(situation),
+    ]
     return Finding(
         cause=CAUSE,
         stage=STAGE,
@@ -135,6 +141,14 @@ def _halved_cache(situation: Situation) -> list[Advice]:
         return []
     why = f"half of {gib(needed.expected)} fits into {gib(available.expected)}; answers may change"
     return change(situation, "kv_cache_dtype", "fp8", "set", "output", why)
+
+
+def _more_ranks(situation: Situation) -> list[Advice]:
+    ranks = situation.case.whole("tensor_parallel_size") or 1
+    if situation.case.is_cpu:
+        return []
+    why = f"each of {ranks * 2} devices then holds half of the weights and of the cache's heads"
+    return change(situation, "tensor_parallel_size", ranks * 2, "up", "hardware", why)
 
 
 def _eager() -> NotAdvised:

@@ -24,7 +24,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, f"the encoder profiles the largest {modality} item"),
+        message=sentence(situation.event, f"the encoder profiles the largest {modality} item"),
         event=situation.event,
         support=[shown] if shown else [],
         advice=_less_for_the_encoder(situation, modality),
@@ -38,30 +38,30 @@ def judge(situation: Situation) -> Finding:
 
 
 def _less_for_the_encoder(situation: Situation, modality: str) -> list[Advice]:
+    """Smaller items first where images are meant; a modality that nobody sends can be left out."""
     pixels = f"an item of at most {_PIXELS:,} pixels instead of the largest that the processor allows"
     kwargs = json.dumps({"max_pixels": _PIXELS})
-    return [
-        *change(
-            situation, "limit_mm_per_prompt", _limit(situation, modality), "set", "capacity", _why(modality)
-        ),
-        *change(situation, "mm_processor_kwargs", kwargs, "set", "capacity", pixels),
-        *change(
-            situation,
-            "skip_mm_profiling",
-            True,
-            "set",
-            "free",
-            "the pass is left out; the encoder's memory must then fit beside the cache",
-        ),
-    ]
-
-
-def _why(modality: str) -> str:
-    return f"a modality that is not used needs no pass; 0 leaves {modality} out"
+    smaller = change(situation, "mm_processor_kwargs", kwargs, "set", "capacity", pixels)
+    none = change(
+        situation,
+        "limit_mm_per_prompt",
+        _limit(situation, modality),
+        "set",
+        "capacity",
+        f"where prompts hold no {modality}, its pass is left out",
+    )
+    skip = change(
+        situation,
+        "skip_mm_profiling",
+        True,
+        "set",
+        "capacity",
+        "the pass is left out; the encoder's memory must then fit beside the cache",
+    )
+    return [*none, *smaller, *skip] if modality in ("video", "audio") else [*smaller, *none, *skip]
 
 
 def _limit(situation: Situation, modality: str) -> Scalar:
-    """The option's value: JSON from 0.8.5 on, ``image=1`` before."""
+    """The option's value: JSON from 0.8.5 on, ``image=0`` before."""
     name = modality if modality in ("image", "video", "audio") else "image"
-    count = 1 if name == "image" else 0
-    return json.dumps({name: count}) if at_least(situation.version, "0.8.5") else f"{name}={count}"
+    return json.dumps({name: 0}) if at_least(situation.version, "0.8.5") else f"{name}=0"

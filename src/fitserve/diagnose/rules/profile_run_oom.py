@@ -23,7 +23,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, f"profiling a batch of {batch:,} tokens"),
+        message=sentence(situation.event, f"profiling a batch of {batch:,} tokens"),
         event=situation.event,
         numbers={"max_num_batched_tokens": batch},
         advice=[*_foreign(situation), *_smaller_batch(situation, batch), *_spread(situation)],
@@ -56,7 +56,7 @@ def batch_tokens(situation: Situation) -> int:
 
 
 def _foreign(situation: Situation) -> list[Advice]:
-    held = foreign_bytes(situation)
+    held = foreign_bytes(situation.event)
     return [act("free-other-process", f"other processes hold {gib(held)} of this device")] if held else []
 
 

@@ -23,7 +23,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, text),
+        message=sentence(situation.event, text),
         event=situation.event,
         advice=[
             *change(

@@ -19,12 +19,12 @@ STAGE = "serving"
 
 def judge(situation: Situation) -> Finding:
     """Name what was asked for, and leave more beside the cache."""
-    held = foreign_bytes(situation)
+    held = foreign_bytes(situation.event)
     foreign = [act("free-other-process", f"other processes hold {gib(held)} of this device")] if held else []
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(situation, "requests are served"),
+        message=sentence(situation.event, "requests are served"),
         event=situation.event,
         advice=[*foreign, *_more_room(situation), *_smaller_batches(situation)],
         not_advised=[

@@ -29,7 +29,7 @@ def judge(situation: Situation) -> Finding:
     return Finding(
         cause=CAUSE,
         stage=STAGE,
-        message=sentence(shown, "the weights are loaded"),
+        message=sentence(shown.event, "the weights are loaded"),
         event=situation.event,
         support=[shown.event] if shown is not situation else [],
         numbers=numbers,
@@ -52,7 +52,7 @@ def judge(situation: Situation) -> Finding:
 
 
 def _foreign(situation: Situation) -> list[Advice]:
-    held = foreign_bytes(situation)
+    held = foreign_bytes(situation.event)
     return [act("free-other-process", f"other processes hold {gib(held)} of this device")] if held else []
 
 

@@ -46,6 +46,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         last: last release that prints it; None if it is still printed.
         source: vLLM's file, or the program that prints it.
         sample: a line as printed.
+        whole: the message must be the whole line, such as ``Killed``.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = 2
     first: str | None = None
     last: str | None = None
+    whole: bool = False
 
     @property
     def is_vllms(self) -> bool:
@@ -100,6 +102,8 @@ class Catalogue:
         indexes = {index for hit in hits for index in self._by_needle[self._needles[hit[0]]]}
         found = []
         for index in indexes:
+            if self.messages[index].whole and text.strip() != self.messages[index].text:
+                continue
             if (values := self._template(index).match(text)) is not None:
                 found.append((self._rank(index), index, values))
         found.sort(key=lambda item: item[0], reverse=True)
