@@ -2,12 +2,9 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +30,14 @@ class Tool:
             timeout=120,
         )
 
-    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, text: bool = True, **env: str) -> subprocess.Popen[Any]:
         """Start it in a group of its own, as a terminal would."""
         return subprocess.Popen(
             [*ENTRY, *arguments],
             env={**self.env, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            text=text,
             process_group=0,
         )
 
@@ -78,19 +75,3 @@ def port() -> int:
         server.bind(("127.0.0.1", 0))
         number: int = server.getsockname()[1]
     return number
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], object], str], None]:
-    """Waits until something is true, and fails with words if it never is."""
-
-    def wait(condition: Callable[[], object], words: str) -> None:
-        end = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < end, words
-            time.sleep(0.02)
-
-    return wait
-
-
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

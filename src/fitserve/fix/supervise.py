@@ -86,7 +86,8 @@ def supervise(command: Sequence[str], *, run: str, environ: Mapping[str, str], l
         final_command=list(command) if state == "served" else None,
         seconds=round(time.monotonic() - begin, 3),
     )
-    return Supervised(record=record, exit=ended, diagnosis=trial.diagnosis if state == "failed" else None)
+    failed = state == "failed" and ended.code != 0
+    return Supervised(record=record, exit=ended, diagnosis=trial.diagnosis if failed else None)
 
 
 def keep(supervised: Supervised, journal: Journal) -> None:

@@ -16,6 +16,9 @@ from fitserve.trial.watch import Limits, Watch, Watched
 GRACE_SECONDS = 10.0
 """How long a server may take to end by itself; vLLM lets go of its devices within that."""
 
+READING_SECONDS = 20.0
+"""How long the lines of a log that could not be kept may take to be understood."""
+
 
 class Attempt:
     """A started server.
@@ -112,5 +115,5 @@ class Attempt:
             self.process.end(0)
             raise
         finally:
-            if self.log.failure is None:
-                self.reading.close()
+            # A log file that is whole will be read again; of a cut one, the live reading is all there is.
+            self.reading.close(0 if self.log.failure is None else READING_SECONDS)

@@ -34,17 +34,19 @@ class Reading:
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
         self._thread.start()
 
-    def diagnosis(self, patience_seconds: float = 5.0) -> Diagnosis:
-        """What all lines so far say; an output that has ended is read to its end first."""
-        if self._output.ended:
-            self._thread.join(patience_seconds)
+    def diagnosis(self) -> Diagnosis:
+        """What all lines so far say."""
         if self._defect is not None:
             raise self._defect
         with self._lock:
             return self._watcher.diagnosis()
 
-    def close(self) -> None:
-        """Understand no more lines; those that were not read yet are in the log file."""
+    def close(self, patience_seconds: float) -> None:
+        """Understand no more lines; an output that has ended is read on for so long first.
+
+        The thread must be over when the interpreter ends: one that is caught in native code then aborts it.
+        """
+        self._thread.join(patience_seconds)
         self._closed = True
         self._output.wake()
         self._thread.join()

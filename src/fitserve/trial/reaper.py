@@ -104,6 +104,7 @@ class _Keeper:
             if pid == self.program:
                 self.alive = False
                 _tell(self.status, f"exited {os.waitstatus_to_exitcode(state)}")
+                kill_all(signal.SIGTERM)
                 self.end_within(LEFTOVER_GRACE_SECONDS)
 
     def listen(self) -> None:
