@@ -68,7 +68,7 @@ def empties() -> list[Case]:
 
     story = Story("0.8.5", seed=23)
     start(story, KESTREL_7B, {"gpu_memory_utilization": 0.25, "max_model_len": 8192}, length=8192)
-    fail.fail_in_core(story, fail.KV_CHECK, NO_BLOCKS)
+    fail.fail_in_core(story, fail.KV_NONE, NO_BLOCKS)
     out.append(
         Case(
             "kv-none-085-quarter",
@@ -97,7 +97,7 @@ def empties() -> list[Case]:
             weights=weights,
         )
         boot.profiled(story, budget)
-        fail.fail_in_core(story, fail.KV_CHECK, no_blocks(story))
+        fail.fail_in_core(story, fail.KV_NONE, no_blocks(story))
         out.append(
             Case(
                 f"kv-none-{release.replace('.', '')}-{tag}",
@@ -124,7 +124,7 @@ def already_high() -> list[Case]:
         weights=20.9,
     )
     boot.profiled(story, budget)
-    fail.fail_in_core(story, fail.KV_CHECK, NO_BLOCKS)
+    fail.fail_in_core(story, fail.KV_NONE, NO_BLOCKS)
     suggest: list[Advice] = [
         *act("smaller-or-quantized-model"),
         {"flag": "tensor_parallel_size", "direction": "up"},
@@ -149,7 +149,7 @@ def foreign_charged() -> Case:
     """V1 to 0.9.0 subtracts what others hold: the share must be raised, not the neighbour's memory blamed on the model."""
     story = Story("0.8.5", seed=27)
     start(story, KESTREL_7B, {"gpu_memory_utilization": 0.45, "max_model_len": 16384}, length=16384)
-    fail.fail_in_core(story, fail.KV_CHECK, NO_BLOCKS)
+    fail.fail_in_core(story, fail.KV_NONE, NO_BLOCKS)
     smi = "$ nvidia-smi --query-gpu=memory.used,memory.total --format=csv\nmemory.used [MiB], memory.total [MiB]\n36411 MiB, 81559 MiB   <- TTS service, must stay\n$ vllm serve kestrelml/Kestrel-7B-Instruct --gpu-memory-utilization 0.45 --max-model-len 16384"
     return Case(
         "kv-none-085-neighbour",
@@ -185,7 +185,7 @@ def estimates() -> list[Case]:
         for n, line in enumerate(story.lines):
             if "Estimated CUDA graph memory" in line.text:
                 story.lines[n] = Line(line.text, "cause")
-        fail.fail_in_core(story, fail.KV_CHECK, no_blocks(story), mark="", again="")
+        fail.fail_in_core(story, fail.KV_NONE, no_blocks(story), mark="", again="")
         lines = wrap.chain(story.lines, *([wrapper] if wrapper else []))
         out.append(
             Case(

@@ -189,7 +189,7 @@ def sizes() -> list[Case]:
     budget = Budget(DEVICES["L4"], 0.92, 20.6, 0.9, 0.2, 0.55)
     start(story, SOLANO_24B, {"quantization": "fp8", "max_model_len": 4096}, length=4096, weights=20.6)
     boot.profiled(story, budget)
-    fail.fail_in_core(story, KV_CHECK, no_blocks(story))
+    fail.fail_in_core(story, fail.KV_NONE, no_blocks(story))
     high: list[Advice] = [
         {"flag": "gpu_memory_utilization", "direction": "up"},
         *act("smaller-or-quantized-model"),

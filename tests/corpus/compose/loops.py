@@ -5,7 +5,7 @@ from .blocks import NO_BLOCKS
 from .case import Case, act
 from .context import start
 from .exports import _context, refused_context
-from .fail import FORWARD, KV_CHECK, PROFILE
+from .fail import FORWARD, PROFILE
 from .forward import QWEN_MLP
 from .machine import (
     DEVICES,
@@ -55,7 +55,7 @@ def loops() -> list[Case]:
 
     story = Story("0.8.5", seed=836)
     start(story, KESTREL_7B, {"gpu_memory_utilization": 0.2}, length=8192)
-    fail.fail_in_core(story, KV_CHECK, NO_BLOCKS)
+    fail.fail_in_core(story, fail.KV_NONE, NO_BLOCKS)
     out.append(
         Case(
             "cut-085-tail",

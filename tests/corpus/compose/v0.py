@@ -200,7 +200,7 @@ MQ = (
 NO_BLOCKS = (
     "engine/llm_engine.py:LLMEngine.__init__:self._initialize_kv_caches()", "engine/llm_engine.py:LLMEngine.__init__:self._init_cache()", "engine/llm_engine.py:LLMEngine._init_cache:check_block_size_valid(",
     "engine/llm_engine.py:LLMEngine._init_cache:raise ValueError(", "engine/llm_engine.py:LLMEngine._initialize_kv_caches:self.model_executor.initialize_cache(",
-    "executor/gpu_executor.py:GPUExecutor.initialize_cache:self.driver_worker.initialize_cache(", "executor/executor_base.py:ExecutorBase.initialize_cache:self.collective_rpc(", "worker/worker.py:Worker.initialize_cache:raise_if_cache_size_invalid(", "worker/worker.py:raise_if_cache_size_invalid:raise ValueError(",
+    "executor/gpu_executor.py:GPUExecutor.initialize_cache:self.driver_worker.initialize_cache(", "executor/executor_base.py:ExecutorBase.initialize_cache:self.collective_rpc(", "worker/worker.py:Worker.initialize_cache:raise_if_cache_size_invalid(", 'worker/worker.py:raise_if_cache_size_invalid:raise ValueError("No available',
 )  # fmt: skip
 LOADING = (
     "engine/llm_engine.py:LLMEngine.__init__:executor_class(",
