@@ -168,10 +168,25 @@ PREFIXES: dict[str, Callable[[list[str]], list[str]]] = {
     "actor": lambda lines: stamped(lines, lambda _: "(LLMRayActor pid=20931, ip=10.20.4.31) "),
     "torchrun": lambda lines: stamped(lines, lambda _: "[default0]:"),
     "docker json": docker_json,
+    "csv": lambda lines: ['2026-03-14T09:21:00.139Z,"' + line.replace('"', '""') + '"' for line in lines],
+    "rfc 5424": lambda lines: stamped(
+        lines, lambda _: "<30>1 2026-03-14T09:21:07.123+01:00 dl-02 vllm 7712 - - "
+    ),
+    "rfc 3164": lambda lines: stamped(lines, lambda _: "<30>Mar 14 09:21:07 dl-02 vllm[7712]: "),
+    "pm2": lambda lines: stamped(lines, lambda _: "0|vllm-serve  | "),
     "quote": lambda lines: stamped(lines, lambda _: "> "),
     "colours": coloured,
 }
-OWN_TAG = {"journald", "journald iso", "journald full", "journald monotonic", "actor", "torchrun"}
+OWN_TAG = {
+    "rfc 5424",
+    "rfc 3164",
+    "journald",
+    "journald iso",
+    "journald full",
+    "journald monotonic",
+    "actor",
+    "torchrun",
+}
 """Wrappers that name a process, or a rank, themselves."""
 
 
@@ -258,6 +273,33 @@ def test_html(document: list[Written]) -> None:
     lines = read(f'<div class="output_area"><pre>\n{body}\n</pre></div>\n')
 
     check(document, lines, list(range(2, len(document) + 2)))
+
+
+@given(documents())
+def test_html_spans(document: list[Written]) -> None:
+    """A page that puts every line into an element of its own, with spaces that do not break."""
+    body = "\n".join(
+        f'<span class="l">{html.escape(each.text).replace("  ", "&nbsp;&nbsp;")}</span><br>'
+        for each in document
+    )
+
+    check(
+        document, read(f"<html><body><pre>\n{body}\n</pre></body></html>"), list(range(2, len(document) + 2))
+    )
+
+
+@given(documents(), st.sets(st.integers(0, 400)))
+def test_spaces_of_a_chat(document: list[Written], places: set[int]) -> None:
+    """Spaces that a chat has made unbreakable, and marks it has put between, are undone."""
+    text = "\n".join(each.text for each in document)
+    changed = "".join(
+        {" ": "\N{NO-BREAK SPACE}"}.get(sign, sign + "\N{ZERO WIDTH SPACE}")
+        if place in places and sign != "\n"
+        else sign
+        for place, sign in enumerate(text)
+    )
+
+    check(document, read(changed), list(range(1, len(document) + 1)))
 
 
 @given(documents(2))

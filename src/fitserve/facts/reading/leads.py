@@ -8,13 +8,15 @@ _MOST_CHARACTERS = 200
 _FEWEST_LINES = 2
 _MOST_LEADS = 4
 _SIGN = re.compile(r"\w+| +|[^\w ]")
+_DIGITS = re.compile(r"\d+")
 _PROGRESS = re.compile(r"\d%\||it/s|s/it|\d/\d+ \[")
 
 
 def leads_of(prefixes: Iterable[str]) -> tuple[re.Pattern[str], ...]:
     """Patterns of the prefixes that come again, the commonest first.
 
-    Words that differ between prefixes of one form become a number or a word in the pattern; what is constant stays.
+    Words that differ between prefixes of one form become a number or a word in the pattern, all digits any digits; what is
+    constant stays.
 
     Args:
         prefixes: what stood before vLLM's own prefix, line by line.
@@ -42,8 +44,8 @@ def _pattern(rows: list[list[str]]) -> re.Pattern[str] | None:
     is_telling = False
     for signs in zip(*rows, strict=True):
         if len(set(signs)) == 1:
-            parts.append(re.escape(signs[0]))
-            is_telling = is_telling or bool(signs[0].strip())
+            parts.append(_DIGITS.sub(r"\\d{1,20}", re.escape(signs[0])))
+            is_telling = is_telling or not (signs[0].isspace() or signs[0].isdecimal())
         elif signs[0][0] == " ":
             parts.append(" {1,40}")
         else:

@@ -7,6 +7,7 @@ from fitserve.facts.reading.ansi import without_colours
 
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
 _BREAK = re.compile(r"<br {0,9}/?>", re.IGNORECASE)
+_LAST_BREAK = re.compile(r"<br {0,9}/?>\s{0,9}$", re.IGNORECASE)
 _ELEMENT = re.compile(
     r"</?(?:pre|code|div|span|samp|font|details|summary|blockquote|html|body|table|tbody|tr|td|p)"
     r"(?: [^<>]{0,400})?/?>",
@@ -14,6 +15,20 @@ _ELEMENT = re.compile(
 )
 _FENCE = re.compile(r" {0,8}(?:`{3,}|~{3,})[\w+.-]{0,40} *$")
 _QUOTE = re.compile(r"(?:> ?){1,9}")
+_TYPOGRAPHY = str.maketrans(
+    {
+        "\N{NO-BREAK SPACE}": " ",
+        "\N{NARROW NO-BREAK SPACE}": " ",
+        "\N{ZERO WIDTH SPACE}": None,
+        "\N{WORD JOINER}": None,
+        "\N{ZERO WIDTH NO-BREAK SPACE}": None,
+        "\N{LEFT SINGLE QUOTATION MARK}": "'",
+        "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+    }
+)
+"""What chats and word processors make of spaces and quotes."""
 
 
 def is_html(sample: Iterable[str]) -> bool:
@@ -35,10 +50,13 @@ def unpasted(text: str, *, html: bool = False, quoted: bool = False, indent: int
         quoted: the paste stands in a quotation.
         indent: columns by which the whole paste is indented.
     """
-    for part in _without_markup(without_colours(text)) if html else (without_colours(text),):
-        plain = _from_margin(part, quoted=quoted, indent=indent)
-        if not _FENCE.match(plain):
-            yield plain
+    plain = without_colours(text)
+    for part in _without_markup(plain) if html else (plain,):
+        line = _from_margin(
+            part if part.isascii() else part.translate(_TYPOGRAPHY), quoted=quoted, indent=indent
+        )
+        if not _FENCE.match(line):
+            yield line
 
 
 def _from_margin(text: str, *, quoted: bool, indent: int) -> str:
@@ -52,5 +70,5 @@ def _without_markup(text: str) -> Iterator[str]:
 
     bare = _ELEMENT.sub("", text)
     if bare.strip() or bare == text:
-        for part in _BREAK.split(bare):
-            yield html.unescape(part).replace("\N{NO-BREAK SPACE}", " ")
+        for part in _BREAK.split(_LAST_BREAK.sub("", bare)):
+            yield html.unescape(part)

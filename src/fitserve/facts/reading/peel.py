@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
@@ -86,24 +87,29 @@ def _take_wrapper(said: Said, leads: tuple[re.Pattern[str], ...]) -> bool:
     text = said.text
     if RECORD.match(text):
         return False
-    for pattern in patterns_for(text):
+    for pattern in chain(patterns_for(text), leads):
         if found := pattern.match(text):
             _read_wrapper(said, found.groupdict())
-            said.text = text[found.end() :]
-            return True
-    for pattern in leads:
-        if found := pattern.match(text):
-            said.text = text[found.end() :]
+            said.text = _unquoted(found[0], text[found.end() :])
             return True
     return False
+
+
+def _unquoted(prefix: str, rest: str) -> str:
+    """The rest of a line; if it is the last field of a table of comma-separated values, without the quotes around it."""
+    if prefix.endswith(',"') and rest.endswith('"'):
+        return rest[:-1].replace('""', '"')
+    return rest
 
 
 def _read_wrapper(said: Said, found: dict[str, str | None]) -> None:
     if level := found.get("level"):
         said.level = LEVELS.get(level, level)
-    if "process" in found or "pid" in found:
-        said.process = found.get("process")
-        said.pid = int(pid) if (pid := found.get("pid")) else None
+    if "process" in found:
+        said.process = found["process"]
+        said.pid = None
+    if (pid := found.get("pid")) and ("process" in found or not said.process):
+        said.pid = int(pid)
     said.time = found.get("time") or said.time
     said.rank = found.get("rank") or said.rank
     said.origin = said.origin or found.get("origin")

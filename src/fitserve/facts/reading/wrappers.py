@@ -31,6 +31,10 @@ _SYSLOG = (
     rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) (?P<origin>[\w.-]{{1,200}}) "
     r"(?P<process>[a-z][^\s:\[\]()]{0,100}|[^\s:\[\]()]{1,100}(?=\[))(?:\[(?P<pid>\d{1,10})\])?:(?: |$)"
 )
+_HEADER = (
+    rf"<\d{{1,3}}>1 (?P<time>{_STAMP}) (?P<origin>\S{{1,200}}) (?P<process>\S{{1,100}}) "
+    rf"(?:(?P<pid>\d{{1,10}})|-) \S{{1,40}} (?:-|\[[^\]]{{0,400}}\])(?: |$)"
+)
 _COMPOSE = r"(?P<origin>[A-Za-z0-9][\w.@-]{0,200}) *\|(?: |$)"
 
 _BY_FIRST: dict[str, tuple[str, ...]] = {
@@ -41,6 +45,8 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
         rf"(?P<time>{_CLOCK})[ \t]",
         # CloudWatch's milliseconds
         r"(?P<time>\d{13})[ \t]",
+        # a table of comma-separated values: Grafana, CloudWatch
+        rf'(?P<time>{_STAMP}|\d{{13}}),"?',
         # KServe's Python server, after its stamp
         rf"(?P<pid>\d{{1,10}}) \w{{1,40}} {_LEVEL} \[[^\]\s]{{1,200}}\] ",
         # pm2
@@ -61,26 +67,34 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
         # ts of moreutils
         rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) ",
         # glog: Triton's core, absl, torch's Python loggers
-        rf"(?P<level>[IWEF])(?P<time>\d{{4}} {_CLOCK}) +(?P<pid>\d{{1,10}}) [^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
+        rf"(?P<level>[IWEF])(?P<time>\d{{4}} {_CLOCK}) {{1,9}}(?:(?P<pid>\d{{1,10}}) )?[^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
         # Ray's Python loggers, after their stamp
         rf"{_LEVEL} [\w./-]{{1,100}}:\d{{1,6}} -- ",
+        rf"{_LEVEL} (?P<time>{_STAMP}) \S{{1,100}} (?P<pid>\d{{1,10}}) (?:\S{{1,100}} )?-- ",
         # pytest's lines of an exception
         r"E {3,12}(?=\S)|E {3}",
     ),
     "[": (
         # torch.distributed's excepthook, torchrun, mpirun
-        r"\[rank(?P<rank>\d{1,5})\]:(?: |$|(?=\[))",
+        r"\[rank(?P<rank>\d{1,5})\]: ?",
         r"\[default(?P<rank>\d{1,5})\]:",
         r"\[\d{1,5},(?P<rank>\d{1,5})\]<std(?:out|err)>: ?",
         # torch's C++ loggers
-        rf"\[(?P<level>[IWEFC])(?P<time>\d{{4}} {_CLOCK})? [^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
+        rf"\[(?P<level>[IWEFC])(?P<time>\d{{3,4}} {_CLOCK})? [^\s\]]{{1,200}}:\d{{1,6}}\](?: |$)",
         # kubectl logs --prefix
         r"\[(?P<origin>pod/[^\]\s]{1,200})\](?: |$)",
         # Jenkins, Airflow, DeepSpeed, gunicorn
         rf"\[(?P<time>{_STAMP})\](?: |$)",
         rf"\[(?P<time>{_CLOCK})\](?: |$)",
-        # dmesg and journalctl -o short-monotonic
+        # SGLang
+        rf"\[(?P<time>{_STAMP}) (?P<rank>(?:[A-Z]{{2,3}}\d{{1,4}} ?){{1,5}})\](?: |$)",
+        # Ray's C++ loggers
+        rf"\[(?P<time>{_STAMP}) (?P<level>[IWEFCD]) (?P<pid>\d{{1,10}}) \d{{1,10}}\] (?:\(\w{{1,40}}\) )?[\w./]{{1,200}}:\d{{1,6}}:(?: |$)",
+        # transformers and LLaMA-Factory
+        rf"\[{_LEVEL}\|[^\]]{{1,200}}\] [^\s>][^>]{{0,200}} >> ",
+        # dmesg, dmesg -T and journalctl -o short-monotonic
         r"\[(?P<time> {0,8}\d{1,10}\.\d{3,6})\](?: |$)",
+        rf"\[(?P<time>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_CLOCK} \d{{4}})\](?: |$)",
         # an id and the platform's name for stdout and stderr: RunPod
         r"\[[\w.-]{1,80}\] \[(?:info|error|warning|debug)\](?: |$)",
         # gunicorn's process before its level
@@ -100,6 +114,15 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
     "{": (
         # Airflow, after its stamp
         rf"\{{[\w./]{{1,200}}:\d{{1,6}}\}} {_LEVEL} - ",
+    ),
+    "<": (
+        # syslog's priority, and the header of RFC 5424
+        _HEADER,
+        r"<\d{1,3}>(?=[A-Z]|\d{4}-)",
+    ),
+    "^": (
+        # what a terminal shows of a key
+        r"\^[CZ\\]",
     ),
     "#": (
         # GitHub Actions
