@@ -1,5 +1,6 @@
 """A model's ``config.json``, read with care: nothing in it is trusted, nothing of it is run."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -99,11 +100,19 @@ def parse_config(text: bytes, *, source: str = "config.json", hf_quant: bytes | 
 def _read_object(text: bytes, source: str) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"it is no JSON: {error}", where=source) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        data = _read_python_json(text, source)
     if not isinstance(data, dict):
         raise InputError("it is no JSON object", where=source)
     return data
+
+
+def _read_python_json(text: bytes, source: str) -> object:
+    """JSON as Python writes it: ``Infinity`` and ``NaN`` count, as in some published configurations."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"it is no JSON: {error}", where=source) from error
 
 
 def _language_part(data: dict[str, Any]) -> dict[str, Any]:

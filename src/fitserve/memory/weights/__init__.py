@@ -1,0 +1,1 @@
+"""Bytes of weights that each rank holds, from a checkpoint's configuration and headers."""

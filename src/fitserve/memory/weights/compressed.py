@@ -1,0 +1,121 @@
+"""compressed-tensors checkpoints: groups of targets, each with its own scheme.
+
+Source: vLLM 0.32 ``layers/quantization/compressed_tensors/compressed_tensors.py`` and its ``schemes``.
+"""
+
+import re
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from fitserve.memory.weights.packed import PackedGroups
+from fitserve.memory.weights.quantiser import (
+    PLAIN,
+    Mentions,
+    Quantiser,
+    fused_names,
+    group_of,
+    mentions,
+    target_skips,
+)
+from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme
+from fitserve.memory.weights.shapes import NotModelledError
+
+_CLASSES = ("Linear", "RoutedExperts", "FusedMoE")
+
+
+def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Quantiser:
+    """The quantisation of a compressed-tensors section.
+
+    Raises:
+        NotModelledError: a group's scheme is not modelled.
+    """
+    groups = found.get("config_groups")
+    if not isinstance(groups, dict) or found.get("transform_config"):
+        raise NotModelledError("compressed-tensors without plain config_groups")
+    targets: list[tuple[str, Scheme]] = []
+    for group in groups.values():
+        if not isinstance(group, dict):
+            continue
+        names = [str(target) for target in group.get("targets") or []]
+        if len(names) == 1 and names[0].endswith("Attention"):
+            continue
+        scheme = _scheme(group, str(group.get("format") or found.get("format") or ""))
+        targets += [(_renamed(name, rename), scheme) for name in names]
+    ignored = [_renamed(str(name), rename) for name in found.get("ignore") or []]
+    return CompressedQuantiser(targets, ignored, kv_scales=isinstance(found.get("kv_cache_scheme"), dict))
+
+
+def _renamed(name: str, rename: Callable[[str], str]) -> str:
+    return rename(name) if "." in name and not name.startswith("re:") else name
+
+
+def _scheme(group: dict[str, Any], layout: str) -> Scheme:
+    weights, inputs = group.get("weights"), group.get("input_activations")
+    if not isinstance(weights, dict):
+        raise NotModelledError("a compressed-tensors group without weights")
+    bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
+    size = weights.get("group_size") or -1
+    static = isinstance(inputs, dict) and inputs.get("dynamic") is False
+    if layout == "nvfp4-pack-quantized":
+        return MicroBlock(bits=4, group=16, tensor_scale=True, activation_scale=isinstance(inputs, dict))
+    if layout == "mxfp4-pack-quantized":
+        return MicroBlock(bits=4, group=32)
+    if bits == 8 and strategy == "tensor":
+        return PerTensor(static_activation=static)
+    if bits == 8 and strategy == "channel" and layout != "pack-quantized":
+        return PerChannel(static_activation=static)
+    if bits == 8 and strategy == "block" and kind == "float":
+        rows, columns = weights.get("block_structure") or (128, 128)
+        return PerBlock(rows=int(rows), columns=int(columns))
+    if kind == "int" and layout == "pack-quantized" and bits in (2, 3, 4, 8) and not isinstance(inputs, dict):
+        return PackedGroups(
+            bits=int(bits),
+            group=-1 if strategy == "channel" else int(size),
+            symmetric=weights.get("symmetric") is not False,
+            act_order=weights.get("actorder") in ("group", "dynamic"),
+        )
+    raise NotModelledError(f"compressed-tensors {kind} in {bits} bit by {strategy} ({layout})")
+
+
+class CompressedQuantiser(Quantiser):
+    """The first target that fits a layer's name, else its class."""
+
+    def __init__(self, targets: list[tuple[str, Scheme]], ignored: list[str], *, kv_scales: bool) -> None:
+        self.kv_scales = kv_scales
+        self._ignores = target_skips(ignored)
+        self._named = {name: scheme for name, scheme in targets if not name.startswith("re:")}
+        self._patterns = [
+            (re.compile(name[3:]), scheme) for name, scheme in targets if name.startswith("re:")
+        ]
+        self._mentions: Mentions = mentions((*ignored, *(name for name, _ in targets)))
+
+    def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
+        """The scheme of the target that fits the layer, or one of its fused parts."""
+        if self._ignores(name, shards):
+            return PLAIN
+        for each in (name, *fused_names(name, shards)):
+            if each in self._named:
+                return self._named[each]
+            for pattern, scheme in self._patterns:
+                if pattern.match(each):
+                    return scheme
+        return self._named.get("Linear", PLAIN)
+
+    def experts(self, name: str) -> Scheme:
+        """The scheme of the projections of its first expert."""
+        if self._ignores(name, ()):
+            return PLAIN
+        return self.linear(f"{name}.0.gate_up_proj", ("gate_proj", "up_proj"))
+
+    def head(self, name: str) -> Scheme:
+        """The output layer is one only by name, or where the class ``ParallelLMHead`` is a target."""
+        if self._ignores(name, ()):
+            return PLAIN
+        named = self._named.get(name) or self._named.get("ParallelLMHead")
+        if named is not None:
+            return named
+        return next((scheme for pattern, scheme in self._patterns if pattern.match(name)), PLAIN)
+
+    def group(self, index: int) -> Hashable:
+        """Layers that the same rules mention."""
+        return group_of(self._mentions, index)

@@ -1,0 +1,206 @@
+"""The quantisation that vLLM finds in a checkpoint or is asked for, as a ``Quantiser``.
+
+Source: vLLM 0.32 ``config/model.py`` (``_verify_quantization``), ``transformers_utils/model_arch_config_convertor.py``,
+``layers/quantization/*.py`` (``from_config``).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.weights.compressed import compressed_quantiser
+from fitserve.memory.weights.modelopt import modelopt_quantiser
+from fitserve.memory.weights.packed import Awq, Bitsandbytes, Gptq
+from fitserve.memory.weights.quantiser import (
+    Quantiser,
+    RuledQuantiser,
+    exact_skips,
+    substring_skips,
+)
+from fitserve.memory.weights.schemes import MicroBlock, PaddedMxfp4, PerBlock, PerChannel, PerTensor, Plain
+from fitserve.memory.weights.shapes import NotModelledError
+
+Renames = tuple[tuple[str, str], ...]
+"""How vLLM renames a checkpoint's modules: pairs of an old and a new beginning of the name."""
+
+
+def quantiser_for(config: ModelConfig, asked: str | None, renames: Renames, version: str) -> Quantiser:
+    """How the layers of this checkpoint are stored.
+
+    Args:
+        config: the checkpoint's configuration.
+        asked: ``--quantization``.
+        renames: the architecture's new names of modules, for the rules that name layers.
+        version: vLLM's release.
+
+    Raises:
+        NotModelledError: the method is not modelled.
+    """
+    found = quantization_section(config)
+    if found is None:
+        return online_quantiser(asked)
+    return _compiled(msgspec.json.encode(found), renames, version)
+
+
+def quantization_section(config: ModelConfig) -> dict[str, Any] | None:
+    """The section that counts, with its ``quant_method``; None where vLLM loads the model unquantised.
+
+    A ModelOpt file without a producer, and a section without a method, count for nothing in vLLM.
+    """
+    section = config.quantization
+    if section is None:
+        return None
+    method = (
+        str(section.get("quant_method") or "").lower().replace("compressed_tensors", "compressed-tensors")
+    )
+    inner = section.get("quantization")
+    producer = section.get("producer")
+    if isinstance(inner, dict) and isinstance(producer, dict) and producer.get("name") == "modelopt":
+        method = "modelopt"
+    if not method:
+        return None
+    return section | {"quant_method": method}
+
+
+@lru_cache(maxsize=64)
+def _compiled(section: bytes, renames: Renames, version: str) -> Quantiser:
+    found: dict[str, Any] = msgspec.json.decode(section)
+    method = found["quant_method"]
+    build = _METHODS.get(method)
+    if build is None:
+        raise NotModelledError(f"the quantisation {method!r}")
+    return build(found, renames, version)
+
+
+def online_quantiser(asked: str | None) -> Quantiser:
+    """What ``--quantization`` makes of an unquantised checkpoint while it loads.
+
+    Source: vLLM 0.32 ``layers/quantization/online``; 0.6 to 0.31 ``fp8.py``.
+    """
+    if asked is None:
+        return Quantiser()
+    schemes = {
+        "fp8": PerTensor(),
+        "fp8_per_tensor": PerTensor(),
+        "fp8_per_channel": PerChannel(),
+        "fp8_per_block": PerBlock(),
+        "mxfp8": MicroBlock(bits=8, group=32),
+        "bitsandbytes": Bitsandbytes(),
+        "experts_int8": PerChannel(),
+    }
+    scheme = schemes.get(asked)
+    if scheme is None:
+        raise NotModelledError(f"--quantization {asked} of an unquantised checkpoint")
+    if asked == "experts_int8":
+        return RuledQuantiser(Plain(), exact_skips(()), experts=scheme)
+    return RuledQuantiser(scheme, exact_skips(()))
+
+
+def renamed(names: list[Any], renames: Renames) -> list[str]:
+    """The names of modules as vLLM has them."""
+    return [rename(str(name), renames) for name in names]
+
+
+def rename(name: str, renames: Renames) -> str:
+    """One name as vLLM has it."""
+    for old, new in renames:
+        if name.startswith(old):
+            return new + name[len(old) :]
+    return name
+
+
+def _names(found: dict[str, Any], *keys: str) -> list[Any]:
+    for key in keys:
+        value = found.get(key)
+        if isinstance(value, list) and value:
+            return value
+    return []
+
+
+def _whole(found: dict[str, Any], *keys: str, default: int) -> int:
+    for key in keys:
+        value = found.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return default
+
+
+def _fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    ignored = renamed(_names(found, "ignored_layers", "modules_to_not_convert"), renames)
+    block = found.get("weight_block_size")
+    scheme: PerBlock | PerTensor
+    if isinstance(block, list) and len(block) == 2:
+        scheme = PerBlock(rows=int(block[0]), columns=int(block[1]))
+    else:
+        scheme = PerTensor(static_activation=found.get("activation_scheme") == "static")
+    return RuledQuantiser(scheme, exact_skips(ignored), ignored, kv_scales=True)
+
+
+def _fbgemm_fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    ignored = renamed(_names(found, "modules_to_not_convert"), renames)
+    return RuledQuantiser(PerChannel(), exact_skips(ignored), ignored)
+
+
+def _gptq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    if found.get("dynamic"):
+        raise NotModelledError("GPTQ with rules for single layers (dynamic)")
+    scheme = Gptq(
+        bits=_whole(found, "bits", default=4),
+        group=_whole(found, "group_size", default=128),
+        desc_act=found.get("desc_act") is True,
+    )
+    ignored = renamed(_names(found, "modules_to_not_convert"), renames)
+    head = found.get("lm_head") is True
+    return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=head)
+
+
+def _awq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    scheme = Awq(
+        bits=_whole(found, "bits", "w_bit", default=4),
+        group=_whole(found, "group_size", "q_group_size", default=128),
+    )
+    ignored = renamed(_names(found, "modules_to_not_convert"), renames)
+    return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=found.get("lm_head") is True)
+
+
+def _bitsandbytes(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    if found.get("load_in_8bit") is True:
+        raise NotModelledError("bitsandbytes in 8 bit")
+    ignored = renamed(_names(found, "llm_int8_skip_modules"), renames)
+    return RuledQuantiser(Bitsandbytes(), substring_skips(ignored), ignored)
+
+
+def _mxfp4(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+    """Only the experts; which kernel is chosen decides the padding.
+
+    vLLM 0.32 pads to 128 and 256 (Marlin); the releases around it count 64 and none.
+    """
+    padded = version.startswith("0.32.")
+    experts = PaddedMxfp4(hidden_multiple=256 if padded else 1, intermediate_multiple=128 if padded else 64)
+    return RuledQuantiser(Plain(), exact_skips(()), experts=experts)
+
+
+_METHODS: dict[str, Callable[[dict[str, Any], Renames, str], Quantiser]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": _fbgemm_fp8,
+    "gptq": _gptq,
+    "gptq_marlin": _gptq,
+    "awq": _awq,
+    "awq_marlin": _awq,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": _mxfp4,
+    "gpt_oss_mxfp4": _mxfp4,
+    "compressed-tensors": lambda found, renames, version: compressed_quantiser(
+        found, lambda name: rename(name, renames)
+    ),
+    "modelopt": lambda found, renames, version: modelopt_quantiser(found, lambda name: rename(name, renames)),
+    "modelopt_fp4": lambda found, renames, version: modelopt_quantiser(
+        found, lambda name: rename(name, renames)
+    ),
+    "modelopt_mixed": lambda found, renames, version: modelopt_quantiser(
+        found, lambda name: rename(name, renames)
+    ),
+}

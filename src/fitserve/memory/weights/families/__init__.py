@@ -1,0 +1,1 @@
+"""Families of architectures, each counting its layers as vLLM builds them."""

@@ -1,0 +1,174 @@
+"""What one rank holds, counted layer by layer as vLLM builds the model.
+
+A family of architectures names its layers to an ``Inventory``; the inventory divides them over the ranks, asks the
+checkpoint's quantisation how each is stored, and adds up. Equal layers are counted once.
+
+Source: vLLM 0.32 ``layers/linear.py``, ``layers/vocab_parallel_embedding.py``, ``layers/attention/attention.py``.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+
+from fitserve.memory.weights.quantiser import Quantiser
+from fitserve.memory.weights.shapes import (
+    VOCABULARY_PADDING,
+    ExpertsShape,
+    LinearShape,
+    divided,
+    experts_on_rank,
+    kv_heads_on_rank,
+    round_up,
+)
+
+_QKV = ("q_proj", "k_proj", "v_proj")
+_GATE_UP = ("gate_proj", "up_proj")
+
+
+class Inventory:
+    """Parameters and buffers of one rank, growing while a family names its layers.
+
+    Attributes:
+        params: bytes of parameters so far.
+        buffers: bytes of buffers so far, without the rotary caches that layers share.
+        tp: ranks that share the layers.
+        element: bytes of one number of the model's dtype.
+    """
+
+    def __init__(
+        self, quantiser: Quantiser, *, tp: int, element: int, expert_ranks: int, expert_rank: int
+    ) -> None:
+        self.params = 0
+        self.buffers = 0
+        self.tp = tp
+        self.element = element
+        self.expert_ranks = expert_ranks
+        self.expert_rank = expert_rank
+        self.quantiser = quantiser
+        self._rotary: dict[Hashable, int] = {}
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all buffers."""
+        return self.buffers + sum(self._rotary.values())
+
+    def numbers(self, count: int, element: int | None = None) -> None:
+        """Unquantised numbers that every rank holds: norms, gates, biases."""
+        self.params += count * (self.element if element is None else element)
+
+    def column(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int | tuple[int, ...],
+        *,
+        bias: bool = False,
+        shards: tuple[str, ...] = (),
+        whole: bool = False,
+    ) -> None:
+        """A linear layer whose outputs are shared out; every rank holds it ``whole`` where vLLM replicates it."""
+        parts = (outputs,) if isinstance(outputs, int) else outputs
+        if not whole and self.tp > 1:
+            parts = tuple(divided(part, self.tp, f"the width of {name},") for part in parts)
+        self._linear(name, LinearShape(parts, inputs, inputs, self.element), bias, shards)
+
+    def row(self, name: str, inputs: int, outputs: int, *, bias: bool = False, whole: bool = False) -> None:
+        """A linear layer whose inputs are shared out; each rank holds the bias."""
+        share = inputs if whole else divided(inputs, self.tp, f"the width of {name},")
+        self._linear(name, LinearShape((outputs,), share, inputs, self.element), bias, ())
+
+    def qkv(
+        self,
+        name: str,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        value_dim: int | None = None,
+        bias: bool = False,
+        shards: tuple[str, ...] = _QKV,
+        whole: bool = False,
+    ) -> None:
+        """Query, key and value in one layer; key and value heads repeat where there are fewer than ranks."""
+        tp = 1 if whole else self.tp
+        own_heads = divided(heads, tp, "num_attention_heads")
+        own_kv_heads = kv_heads_on_rank(kv_heads, tp)
+        values = own_kv_heads * (head_dim if value_dim is None else value_dim)
+        parts = (own_heads * head_dim, own_kv_heads * head_dim, values)
+        self._linear(name, LinearShape(parts, hidden, hidden, self.element), bias, shards)
+
+    def _linear(self, name: str, shape: LinearShape, bias: bool, shards: tuple[str, ...]) -> None:
+        self.params += self.quantiser.linear(name, shards).linear(shape)
+        if bias:
+            self.params += shape.rows * self.element
+
+    def gated_mlp(
+        self, name: str, hidden: int, intermediate: int, *, bias: bool = False, whole: bool = False
+    ) -> None:
+        """The gated feed-forward network of most models: gate and up in one layer, then down."""
+        both = (intermediate, intermediate)
+        self.column(f"{name}.gate_up_proj", hidden, both, bias=bias, shards=_GATE_UP, whole=whole)
+        self.row(f"{name}.down_proj", intermediate, hidden, bias=bias, whole=whole)
+
+    def experts(
+        self,
+        name: str,
+        count: int,
+        hidden: int,
+        intermediate: int,
+        *,
+        projections: int = 2,
+        biased: bool = False,
+    ) -> None:
+        """Routed experts: each shared out over the ranks, or whole experts dealt out under expert parallelism."""
+        own, share = count, intermediate
+        if self.expert_ranks > 1:
+            own = experts_on_rank(count, self.expert_ranks, self.expert_rank)
+            self.buffers += count * 4
+        else:
+            share = divided(intermediate, self.tp, "the experts' intermediate size")
+        shape = ExpertsShape(own, hidden, share, intermediate, projections, biased, self.element, count)
+        self.params += self.quantiser.experts(name).experts(shape)
+
+    def embedding(self, rows: int, width: int, *, padding: int = VOCABULARY_PADDING) -> None:
+        """Token embeddings: the vocabulary padded, then shared out."""
+        self.params += (
+            divided(round_up(rows, padding), self.tp, "the padded vocabulary") * width * self.element
+        )
+
+    def head(
+        self, name: str, rows: int, width: int, *, bias: bool = False, padding: int = VOCABULARY_PADDING
+    ) -> None:
+        """The output layer: the vocabulary padded, then shared out."""
+        share = divided(round_up(rows, padding), self.tp, "the padded vocabulary")
+        shape = LinearShape((share,), width, width, self.element)
+        self.params += self.quantiser.head(name).linear(shape) + (share * self.element if bias else 0)
+
+    def attention(self, *, latent: bool = False) -> None:
+        """The four float32 scales that an attention layer keeps, and those of a quantised checkpoint.
+
+        Args:
+            latent: it is MLA, for which fewer methods have scales.
+        """
+        self.buffers += 16
+        if self.quantiser.latent_scales if latent else self.quantiser.kv_scales:
+            self.params += 4 * self.element
+
+    def rotary(self, key: Hashable, size_bytes: int) -> None:
+        """A cache of cosines and sines; layers with equal settings share one."""
+        self._rotary[key] = size_bytes
+
+    def layers(
+        self, indices: Iterable[int], add: Callable[[int], None], kind: Callable[[int], Hashable]
+    ) -> None:
+        """Name the layers of a stack; layers of one kind that the quantisation treats alike are counted once."""
+        counted: dict[Hashable, tuple[int, int]] = {}
+        for index in indices:
+            key = (kind(index), self.quantiser.group(index))
+            found = counted.get(key)
+            if found is None:
+                params, buffers = self.params, self.buffers
+                add(index)
+                counted[key] = (self.params - params, self.buffers - buffers)
+            else:
+                self.params += found[0]
+                self.buffers += found[1]

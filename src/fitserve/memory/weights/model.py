@@ -1,0 +1,138 @@
+"""What a family needs to count one rank: the configuration, the rank's place, and the inventory it fills."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from fitserve.facts.model_config import ModelConfig, read_integer
+from fitserve.memory.options import EngineOptions
+from fitserve.memory.weights.inventory import Inventory
+from fitserve.memory.weights.shapes import NotModelledError, stage_layers
+
+
+class Build:
+    """One rank's model while it is counted.
+
+    Attributes:
+        config: the checkpoint's configuration.
+        text: the language model's part of it.
+        options: vLLM's settings.
+        inventory: what the rank holds so far.
+        stage: the rank's pipeline stage.
+        first: it is the first stage.
+        last: it is the last stage.
+    """
+
+    def __init__(self, config: ModelConfig, options: EngineOptions, inventory: Inventory, stage: int) -> None:
+        self.config = config
+        self.text = config.text
+        self.options = options
+        self.inventory = inventory
+        self.stage = stage
+        self.first = stage == 0
+        self.last = stage == options.pipeline_parallel_size - 1
+
+    def integer(self, *names: str, default: int | None = None) -> int:
+        """A whole number of the language model's part."""
+        return read_integer(self.text, names, self.config.source, default)
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """A yes or no of the language model's part."""
+        for name in names:
+            value = self.text.get(name)
+            if isinstance(value, bool):
+                return value
+        return default
+
+    def part(self, name: str) -> dict[str, Any]:
+        """A nested part of the whole configuration, such as ``vision_config``.
+
+        Raises:
+            NotModelledError: it is not there.
+        """
+        found = self.config.data.get(name)
+        if not isinstance(found, dict):
+            raise NotModelledError(f"a configuration without {name}")
+        return found
+
+    def of(self, part: dict[str, Any], *names: str, default: int | None = None) -> int:
+        """A whole number of another part."""
+        return read_integer(part, names, self.config.source, default)
+
+    @property
+    def hidden(self) -> int:
+        """The width of the model."""
+        return self.integer("hidden_size", "n_embd", "d_model")
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.integer("num_attention_heads", "n_head", "n_heads")
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads."""
+        return self.integer("num_key_value_heads", default=self.heads)
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of one head."""
+        return self.integer("head_dim", default=self.hidden // max(1, self.heads))
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embeddings before padding."""
+        return self.integer("vocab_size", "padded_vocab_size")
+
+    @property
+    def tied(self) -> bool:
+        """Embeddings and output layer are one; transformers' default is yes where nothing is said."""
+        for place in (self.text, self.config.data):
+            value = place.get("tie_word_embeddings")
+            if isinstance(value, bool):
+                return value
+        return False
+
+    def stack(
+        self,
+        count: int,
+        add: Callable[[int], None],
+        kind: Callable[[int], Hashable] = lambda index: None,
+    ) -> None:
+        """Name this stage's layers of the language model."""
+        layers = stage_layers(count, self.options.pipeline_parallel_size)[self.stage]
+        self.inventory.layers(layers, add, kind)
+
+    def ends(
+        self,
+        *,
+        norm: int | None = None,
+        head: str = "lm_head",
+        tied: bool | None = None,
+        head_bias: bool = False,
+        padding: int = 64,
+        width: int | None = None,
+    ) -> None:
+        """The embeddings on the first stage, the last norm and the output layer on the last.
+
+        Tied embeddings stand on the first and on the last stage.
+
+        Args:
+            norm: numbers of the last norm; the width where not given.
+            head: vLLM's name of the output layer.
+            tied: embeddings and output layer are one.
+            head_bias: the output layer has a bias.
+            padding: the vocabulary's padding.
+            width: columns of the embeddings, where they are not the width.
+        """
+        one = self.tied if tied is None else tied
+        columns = self.hidden if width is None else width
+        inventory = self.inventory
+        if self.first or (one and self.last):
+            inventory.embedding(self.vocabulary, columns, padding=padding)
+        if not self.last:
+            return
+        inventory.numbers(self.hidden if norm is None else norm)
+        if not one:
+            inventory.head(head, self.vocabulary, columns, bias=head_bias, padding=padding)
+        elif head_bias:
+            inventory.numbers(self.vocabulary)

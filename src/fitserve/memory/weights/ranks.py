@@ -1,0 +1,89 @@
+"""Bytes of parameters and buffers that each rank of a start holds."""
+
+from functools import partial
+
+import msgspec
+
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.history import release
+from fitserve.memory.options import EngineOptions
+from fitserve.memory.weights.detect import quantiser_for
+from fitserve.memory.weights.families.registry import FAMILIES, Family
+from fitserve.memory.weights.inventory import Inventory
+from fitserve.memory.weights.model import Build
+from fitserve.memory.weights.shapes import NotModelledError
+from fitserve.units import Quantity, Unknown
+
+
+class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank holds before the first request.
+
+    Attributes:
+        rank: its number: pipeline stages one after the other, tensor parallel ranks within each.
+        param_bytes: parameters: weights, scales, zero points, norms.
+        buffer_bytes: what vLLM keeps besides: the caches of positions, scales of attention layers.
+    """
+
+    rank: int
+    param_bytes: Quantity
+    buffer_bytes: Quantity
+
+    @property
+    def total_bytes(self) -> int:
+        """Parameters and buffers, as expected."""
+        return self.param_bytes.expected + self.buffer_bytes.expected
+
+
+def element_bytes(config: ModelConfig, options: EngineOptions) -> int:
+    """Bytes of one number in the dtype that vLLM computes in.
+
+    ``auto`` takes the checkpoint's dtype, and 16 bit where that is float32.
+    Source: vLLM 0.32 ``config/model.py`` (``_resolve_auto_dtype``).
+    """
+    return 4 if options.dtype in ("float32", "float") else 2
+
+
+def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWeights, ...] | Unknown:
+    """Every rank's weights, computed from the configuration alone.
+
+    Raises:
+        InputError: the configuration lacks a number or has an absurd one.
+    """
+    family = FAMILIES.get(config.architecture)
+    if family is None:
+        return Unknown(f"the weights of {config.architecture} are not modelled")
+    try:
+        return _ranks(config, options, family)
+    except NotModelledError as reason:
+        return Unknown(f"the weights are not known: {reason}")
+
+
+def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple[RankWeights, ...]:
+    tp = options.tensor_parallel_size
+    version = str(release(options.vllm_version))
+    quantiser = quantiser_for(config, options.quantization, family.renames, version)
+    expert_ranks = tp * options.data_parallel_size if options.enable_expert_parallel else 1
+    found: list[RankWeights] = []
+    quantity = partial(Quantity.exact, basis="computed", source=config.source)
+    for stage in range(options.pipeline_parallel_size):
+        for rank in range(tp):
+            if rank and expert_ranks == 1:
+                before = found[-1]
+                found.append(msgspec.structs.replace(before, rank=before.rank + 1))
+                continue
+            inventory = Inventory(
+                quantiser,
+                tp=tp,
+                element=element_bytes(config, options),
+                expert_ranks=expert_ranks,
+                expert_rank=rank,
+            )
+            family.count(Build(config, options, inventory, stage))
+            found.append(
+                RankWeights(
+                    rank=stage * tp + rank,
+                    param_bytes=quantity(inventory.params),
+                    buffer_bytes=quantity(inventory.buffer_bytes),
+                )
+            )
+    return tuple(found)
