@@ -9,7 +9,7 @@ import click
 from fitserve.verify.verification import Check, Verification
 
 MIN_WIDTH = 80
-_NAME_WIDTH = 23
+_NAME_WIDTH = 25
 _RESULT_WIDTH = 10
 _SECONDS_WIDTH = 9
 _TOKENS_WIDTH = 16
