@@ -6,6 +6,8 @@ import json
 import random
 import subprocess
 import sys
+import textwrap
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,22 @@ def test_trailing_spaces_lost_by_a_terminal_come_back() -> None:
     pieces = [piece.rstrip(" ") for piece in pieces]
 
     assert [words] == [line.text for line in read("\n".join(pieces).encode())]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lines_that_a_mail_program_has_broken(seed: int) -> None:
+    """Where a program has broken lines between words, the pieces come together again."""
+    dice = random.Random(seed)
+    words = [f"{place}={'x' * dice.randrange(19)}," for place in range(400)]
+    texts = [" ".join(dice.sample(words, length)) for length in (90, *(dice.randrange(50) for _ in range(9)))]
+    pieces = [
+        textwrap.wrap(
+            f"INFO 06-13 08:00:46 [a.py:1] {text}", 76, break_long_words=False, break_on_hyphens=False
+        )
+        for text in texts
+    ]
+
+    assert texts == [line.text for line in read("\n".join(chain(*pieces)).encode())]
 
 
 def test_a_long_line_is_cut_in_the_middle() -> None:

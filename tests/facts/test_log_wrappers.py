@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fitserve.facts.line import Line
@@ -340,6 +340,7 @@ CONFIG = "INFO 06-13 08:00:45 [core.py:58] Initializing a V1 LLM engine (v0.8.5)
 )
 
 
+@settings(derandomize=True)
 @given(document=documents(), columns=st.sampled_from([72, 80, 100, 132]))
 def test_wrapped_by_a_terminal(document: list[Written], columns: int) -> None:
     """Lines that a terminal has broken at its width are joined; the number is that of their first piece."""

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -11,6 +12,9 @@ from fitserve.facts.reading.record import RECORD, TAG
 _NARROWEST_COLUMNS = 40
 _FEWEST_FULL_LINES = 2
 _NEAR_COLUMNS = 16
+_WIDEST_COLUMNS = 200
+_FEWEST_BROKEN_LINES = 4
+_FEWEST_SHARE = 10
 _WIDTHS_TRIED = 4
 _MOST_PIECES = 10_000
 _STAMPED = re.compile(
@@ -29,11 +33,13 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         columns: its width.
         trimmed: a space in the last column was lost when the text was copied.
+        at_words: lines were broken between words, as a mail program does it.
         starts: patterns with which lines of this log start.
     """
 
     columns: int
     trimmed: bool = False
+    at_words: bool = False
     starts: tuple[re.Pattern[str], ...] = ()
 
     def starts_line(self, text: str) -> bool:
@@ -48,6 +54,8 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
             following: the lower one.
             in_record: the upper one belongs to a line with a logger's prefix, so that bare text goes on in it.
         """
+        if self.at_words:
+            return " " if in_record and self._is_full(text, following) else None
         missing = self.columns - columns_of(text)
         if (
             abs(missing) > _NEAR_COLUMNS
@@ -61,6 +69,12 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
             return None if bare_start and not in_record else " " * missing
         return "" if in_record and not bare_start and not following[0].isupper() else None
 
+    def _is_full(self, text: str, following: str) -> bool:
+        """True where the first word of the lower line had no room in the upper one."""
+        word = following.partition(" ")[0]
+        goes_on = word and not self.starts_line(following) and not _FRAME.match(following)
+        return bool(goes_on) and columns_of(text) + 1 + columns_of(word) > self.columns
+
 
 def wrap_of(lines: Sequence[str], starts: tuple[re.Pattern[str], ...] = ()) -> Wrap | None:
     """Find the width at which lines were broken; None if they were not.
@@ -69,6 +83,8 @@ def wrap_of(lines: Sequence[str], starts: tuple[re.Pattern[str], ...] = ()) -> W
     middle of a word.
     """
     lengths = [columns_of(line) for line in lines]
+    if wrap := _wrap_at_words(lines, max(lengths, default=0), starts):
+        return wrap
     full = Counter(length for length in lengths if length >= _NARROWEST_COLUMNS)
     for columns, count in full.most_common(_WIDTHS_TRIED):
         wrap = Wrap(columns=columns, starts=starts)
@@ -86,6 +102,27 @@ def wrap_of(lines: Sequence[str], starts: tuple[re.Pattern[str], ...] = ()) -> W
             trimmed = columns - 1 in lengths and not any(line.endswith(" ") for line, _ in after_full)
             return msgspec.structs.replace(wrap, trimmed=trimmed)
     return None
+
+
+def _wrap_at_words(lines: Sequence[str], columns: int, starts: tuple[re.Pattern[str], ...]) -> Wrap | None:
+    """The width at which a program broke lines between words; None if it did not.
+
+    It did where bare text follows lines with a prefix only if its first word had no room there, and those lines differ in
+    length.
+    """
+    if not _NARROWEST_COLUMNS <= columns <= _WIDEST_COLUMNS or not any(map(_has_prefix, lines)):
+        return None
+    wrap = Wrap(columns=columns, at_words=True, starts=starts)
+    bare = [
+        (line, wrap.joint(line, following, in_record=True))
+        for line, following in pairwise(lines)
+        if following.strip()
+        and not (wrap.starts_line(following) or _FRAME.match(following) or _BARE_START.match(following))
+    ]
+    broken = Counter(columns_of(line) for line, joint in bare if joint is not None)
+    count = broken.total()
+    is_wrapped = count >= _FEWEST_BROKEN_LINES and _FEWEST_SHARE * (len(bare) - count) <= len(bare)
+    return wrap if is_wrapped and 2 * max(broken.values()) <= count else None
 
 
 def joined(lines: Iterable[tuple[int, str]], wrap: Wrap) -> Iterator[tuple[int, str]]:
