@@ -27,7 +27,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         prompt_tokens: as the server counted them.
         output_tokens: as the server counted them.
         finish_reason: as the server said it.
-        location: where a redirect points.
         retries: how often the server had said that it was busy.
     """
 
@@ -44,7 +43,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     finish_reason: str | None = None
-    location: str = ""
     retries: int = 0
 
     @property

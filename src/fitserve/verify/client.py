@@ -48,7 +48,6 @@ class Progress:
         self.output_tokens: int | None = None
         self.finish_reason: str | None = None
         self.body: Any = None
-        self.location = ""
 
     def answer(self, error_type: str | None = None, error: str = "") -> Answer:
         """Everything so far as a value."""
@@ -67,7 +66,6 @@ class Progress:
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             finish_reason=self.finish_reason,
-            location=self.location,
         )
 
 
@@ -143,8 +141,8 @@ class Client:
         ) as response:
             progress.status = response.status
             if 300 <= response.status < 400:
-                progress.location = response.headers.get("Location", "")
-                return progress.answer(f"http-{response.status}", f"redirects to {progress.location}")
+                where = response.headers.get("Location", "an address that it does not say")
+                return progress.answer(f"http-{response.status}", f"redirects to {where}")
             if request.max_events is None or response.status >= 400:
                 return await _read_whole(progress, response)
             if response.content_type != "text/event-stream":
