@@ -20,7 +20,8 @@ from fitserve.memory.weights.quantiser import (
 from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme
 from fitserve.memory.weights.shapes import NotModelledError
 
-_CLASSES = ("Linear", "RoutedExperts", "FusedMoE")
+_CACHE_SCALES = (3, 12)
+"""Three zero points in the model's dtype and three float32 scales, whether the checkpoint has a cache scheme or not."""
 
 
 def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Quantiser:
@@ -42,7 +43,7 @@ def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) ->
         scheme = _scheme(group, str(group.get("format") or found.get("format") or ""))
         targets += [(_renamed(name, rename), scheme) for name in names]
     ignored = [_renamed(str(name), rename) for name in found.get("ignore") or []]
-    return CompressedQuantiser(targets, ignored, kv_scales=isinstance(found.get("kv_cache_scheme"), dict))
+    return CompressedQuantiser(targets, ignored, kv_scales=_CACHE_SCALES)
 
 
 def _renamed(name: str, rename: Callable[[str], str]) -> str:
@@ -72,7 +73,6 @@ def _scheme(group: dict[str, Any], layout: str) -> Scheme:
             bits=int(bits),
             group=-1 if strategy == "channel" else int(size),
             symmetric=weights.get("symmetric") is not False,
-            act_order=weights.get("actorder") in ("group", "dynamic"),
         )
     raise NotModelledError(f"compressed-tensors {kind} in {bits} bit by {strategy} ({layout})")
 

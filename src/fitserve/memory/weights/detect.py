@@ -15,6 +15,7 @@ from fitserve.memory.weights.compressed import compressed_quantiser
 from fitserve.memory.weights.modelopt import modelopt_quantiser
 from fitserve.memory.weights.packed import Awq, Bitsandbytes, Gptq
 from fitserve.memory.weights.quantiser import (
+    CACHE_SCALES,
     Quantiser,
     RuledQuantiser,
     exact_skips,
@@ -136,7 +137,7 @@ def _fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
         scheme = PerBlock(rows=int(block[0]), columns=int(block[1]))
     else:
         scheme = PerTensor(static_activation=found.get("activation_scheme") == "static")
-    return RuledQuantiser(scheme, exact_skips(ignored), ignored, kv_scales=True)
+    return RuledQuantiser(scheme, exact_skips(ignored), ignored, kv_scales=CACHE_SCALES)
 
 
 def _fbgemm_fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:

@@ -150,8 +150,8 @@ class Inventory:
             latent: it is MLA, for which fewer methods have scales.
         """
         self.buffers += 16
-        if self.quantiser.latent_scales if latent else self.quantiser.kv_scales:
-            self.params += 4 * self.element
+        numbers, others = self.quantiser.latent_scales if latent else self.quantiser.kv_scales
+        self.params += numbers * self.element + others
 
     def rotary(self, key: Hashable, size_bytes: int) -> None:
         """A cache of cosines and sines; layers with equal settings share one."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fitserve.facts.model_config import ModelConfig, read_integer
+from fitserve.memory.history import release
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.weights.inventory import Inventory
 from fitserve.memory.weights.shapes import NotModelledError, stage_layers
@@ -42,6 +43,10 @@ class Build:
             if isinstance(value, bool):
                 return value
         return default
+
+    def at_least(self, version: str) -> bool:
+        """Whether vLLM's release is that one or newer."""
+        return release(self.options.vllm_version) >= release(version)
 
     def part(self, name: str) -> dict[str, Any]:
         """A nested part of the whole configuration, such as ``vision_config``.
@@ -111,6 +116,7 @@ class Build:
         head_bias: bool = False,
         padding: int = 64,
         width: int | None = None,
+        embeddings_everywhere: bool = False,
     ) -> None:
         """The embeddings on the first stage, the last norm and the output layer on the last.
 
@@ -123,11 +129,12 @@ class Build:
             head_bias: the output layer has a bias.
             padding: the vocabulary's padding.
             width: columns of the embeddings, where they are not the width.
+            embeddings_everywhere: every stage holds them.
         """
         one = self.tied if tied is None else tied
         columns = self.hidden if width is None else width
         inventory = self.inventory
-        if self.first or (one and self.last):
+        if self.first or embeddings_everywhere or (one and self.last):
             inventory.embedding(self.vocabulary, columns, padding=padding)
         if not self.last:
             return

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fitserve.memory.weights.quantiser import (
+    CACHE_SCALES,
     PLAIN,
     Mentions,
     Quantiser,
@@ -15,6 +16,7 @@ from fitserve.memory.weights.quantiser import (
     fused_names,
     group_of,
     mentions,
+    expanded,
     wildcard_skips,
 )
 from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme
@@ -33,8 +35,8 @@ def modelopt_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Q
     section: dict[str, Any] = inner if isinstance(inner, dict) else found
     algorithm = str(section.get("quant_algo") or "").upper()
     excluded = section.get("exclude_modules" if isinstance(inner, dict) else "ignore") or []
-    names = [rename(str(name)) for name in excluded]
-    kv_scales = bool(section.get("kv_cache_quant_algo")) or isinstance(section.get("kv_cache_scheme"), dict)
+    names = [rename(name) for name in expanded(map(str, excluded))]
+    scaled = bool(section.get("kv_cache_quant_algo")) or isinstance(section.get("kv_cache_scheme"), dict)
     group = section.get("group_size")
     size = group if isinstance(group, int) and group > 0 else 16
     if algorithm == "MIXED_PRECISION":
@@ -42,14 +44,16 @@ def modelopt_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Q
         if not isinstance(layers, dict):
             raise NotModelledError("ModelOpt's mixed precision without quantized_layers")
         chosen = {rename(str(name)): rule for name, rule in layers.items() if isinstance(rule, dict)}
-        return MixedQuantiser(chosen, names, size, kv_scales=kv_scales)
+        return MixedQuantiser(chosen, names, size, kv_scales=CACHE_SCALES if scaled else (0, 0))
     scheme = _scheme(algorithm, size)
     skips = wildcard_skips(names)
 
     def with_towers(name: str, shards: tuple[str, ...]) -> bool:
         return any(tower in name for tower in _TOWERS) or skips(name, shards)
 
-    return RuledQuantiser(scheme, with_towers, names, head=True, kv_scales=True, latent_scales=True)
+    return RuledQuantiser(
+        scheme, with_towers, names, head=True, kv_scales=CACHE_SCALES, latent_scales=CACHE_SCALES
+    )
 
 
 def _scheme(algorithm: str, group: int) -> Scheme:
@@ -63,7 +67,7 @@ def _scheme(algorithm: str, group: int) -> Scheme:
         case "NVFP4":
             return MicroBlock(bits=4, group=group, tensor_scale=True, activation_scale=True)
         case "W4A16_NVFP4":
-            return MicroBlock(bits=4, group=group, tensor_scale=True)
+            return MicroBlock(bits=4, group=group, tensor_scale=True, activation_scale=True, weight_only=True)
         case "MXFP8":
             return MicroBlock(bits=8, group=32)
         case _:
@@ -74,7 +78,12 @@ class MixedQuantiser(Quantiser):
     """A scheme of its own for each layer that the checkpoint names."""
 
     def __init__(
-        self, layers: dict[str, dict[str, Any]], excluded: list[str], group: int, *, kv_scales: bool
+        self,
+        layers: dict[str, dict[str, Any]],
+        excluded: list[str],
+        group: int,
+        *,
+        kv_scales: tuple[int, int],
     ) -> None:
         self.kv_scales = kv_scales
         self._schemes = {

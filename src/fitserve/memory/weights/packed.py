@@ -71,36 +71,28 @@ class PackedGroups(msgspec.Struct, frozen=True):
         bits: of one number.
         group: columns that share a scale; -1: the whole row.
         symmetric: there are no zero points.
-        act_order: the columns have an order of their own.
     """
 
     bits: int
     group: int
     symmetric: bool = True
-    act_order: bool = False
 
-    def _groups(self, inputs: int, all_inputs: int) -> int:
-        if self.group == -1:
-            return 1
-        return (all_inputs if self.act_order else inputs) // self.group
+    def _groups(self, inputs: int) -> int:
+        return 1 if self.group == -1 else inputs // self.group
 
     def linear(self, shape: LinearShape) -> int:
-        """Words, scales, zero points, the order, and two 64 bit numbers for the shape."""
-        groups = self._groups(shape.inputs, shape.all_inputs)
+        """Words, scales, zero points, and two 64 bit numbers for the shape."""
+        groups = self._groups(shape.inputs)
         weight = shape.rows * (shape.inputs * self.bits // 32) * _WORD
         zeros = 0 if self.symmetric else (shape.rows * self.bits // 32) * groups * _WORD
-        order = shape.inputs * _WORD if self.act_order else 0
-        return weight + groups * shape.rows * shape.element_bytes + zeros + order + 16
+        return weight + groups * shape.rows * shape.element_bytes + zeros + 16
 
     def experts(self, shape: ExpertsShape) -> int:
         """Both products of each expert, and their shapes in the model's dtype."""
         first_rows = shape.projections * shape.intermediate
         total = 0
-        for rows, inputs, all_inputs in (
-            (first_rows, shape.hidden, shape.hidden),
-            (shape.hidden, shape.intermediate, shape.all_intermediate),
-        ):
-            groups = self._groups(inputs, all_inputs)
+        for rows, inputs in ((first_rows, shape.hidden), (shape.hidden, shape.intermediate)):
+            groups = self._groups(inputs)
             total += rows * (inputs * self.bits // 32) * _WORD + groups * rows * shape.element_bytes
             total += 0 if self.symmetric else (rows * self.bits // 32) * groups * _WORD
             total += 2 * shape.element_bytes

@@ -12,6 +12,10 @@ from functools import lru_cache
 from fitserve.memory.weights.schemes import Plain, Scheme
 
 PLAIN = Plain()
+
+CACHE_SCALES = (4, 0)
+"""Scales of query, key, value and probabilities in the model's dtype.
+Source: vLLM 0.32 ``layers/quantization/kv_cache.py``."""
 _LAYER = re.compile(r"(?<=\.)(\d+)(?=[.*]|$)")
 
 Skips = Callable[[str, tuple[str, ...]], bool]
@@ -21,12 +25,12 @@ class Quantiser:
     """How each named layer is stored: everything in the model's dtype, unless a subclass knows better.
 
     Attributes:
-        kv_scales: attention layers hold scales of the key-value cache as parameters.
-        latent_scales: MLA layers too.
+        kv_scales: numbers in the model's dtype, and further bytes, that each attention layer holds for its cache.
+        latent_scales: the same for MLA layers.
     """
 
-    kv_scales = False
-    latent_scales = False
+    kv_scales = (0, 0)
+    latent_scales = (0, 0)
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
         """The scheme of a linear layer.
@@ -61,8 +65,8 @@ class RuledQuantiser(Quantiser):
         *,
         experts: Scheme | None = None,
         head: bool = False,
-        kv_scales: bool = False,
-        latent_scales: bool = False,
+        kv_scales: tuple[int, int] = (0, 0),
+        latent_scales: tuple[int, int] = (0, 0),
     ) -> None:
         self._scheme = scheme
         self._skips = skips
@@ -153,14 +157,20 @@ def substring_skips(entries: Iterable[str]) -> Skips:
     return skips
 
 
-def wildcard_skips(entries: Iterable[str]) -> Skips:
-    """ModelOpt's: names in full, any part of the name, and shell wildcards; ``tower*`` is the tower and what is in it."""
+def expanded(entries: Iterable[str]) -> list[str]:
+    """ModelOpt's ``tower*`` means the tower and what is in it, so it becomes two rules before names change."""
     plain: list[str] = []
     for entry in entries:
         if len(entry) >= 2 and entry.endswith("*") and entry[-2] != ".":
             plain += [entry[:-1], f"{entry[:-1]}.*"]
         else:
             plain.append(entry)
+    return plain
+
+
+def wildcard_skips(entries: Iterable[str]) -> Skips:
+    """ModelOpt's: names in full, any part of the name, and shell wildcards."""
+    plain = tuple(entries)
     exact = exact_skips(plain)
     wild = [entry for entry in plain if any(sign in entry for sign in "*?[")]
     parts = [entry for entry in plain if entry not in wild]

@@ -106,4 +106,7 @@ def add_rotary(
         parameters["original_max_position_embeddings"] = text["original_max_position_embeddings"]
     wide = rotary_dim(text, parameters, head_dim) if columns is None else columns
     rows = rotary_rows(parameters, max_position, mrope_factor=mrope_factor)
-    inventory.rotary((head_dim, wide, rows, layer_type, key), rows * wide * (inventory.element if element is None else element))
+    inventory.rotary(
+        (head_dim, wide, rows, layer_type, key),
+        rows * wide * (inventory.element if element is None else element),
+    )

@@ -124,18 +124,22 @@ class MicroBlock(msgspec.Struct, frozen=True):
         group: columns that share a scale.
         tensor_scale: NVFP4 has a float32 scale a tensor besides.
         activation_scale: and one for its inputs.
+        weight_only: the inputs' scale of linear layers is kept in the model's dtype, and not used.
     """
 
     bits: int
     group: int
     tensor_scale: bool = False
     activation_scale: bool = False
+    weight_only: bool = False
 
     def linear(self, shape: LinearShape) -> int:
         """Packed numbers, block scales, tensor scales."""
         each = shape.inputs * self.bits // 8 + shape.inputs // self.group
-        scales = self.tensor_scale + self.activation_scale
-        return shape.rows * each + _SCALE * scales * len(shape.outputs)
+        scales = _SCALE * self.tensor_scale
+        if self.activation_scale:
+            scales += shape.element_bytes if self.weight_only else _SCALE
+        return shape.rows * each + scales * len(shape.outputs)
 
     def experts(self, shape: ExpertsShape) -> int:
         """The same, for each expert and projection."""

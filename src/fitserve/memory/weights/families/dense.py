@@ -25,7 +25,8 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
         norm_bias: each norm has a bias.
         tied: what holds where the configuration does not say whether embeddings are tied.
         rotary: positions turn the heads.
-        head_dim_from_heads: the size of a head is never given.
+        prefix: vLLM's name of the stack.
+        head: vLLM's name of the output layer.
     """
 
     qkv_bias: bool | None = None
@@ -38,6 +39,7 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
     tied: bool = False
     rotary: bool = True
     prefix: str = "model"
+    head: str = "lm_head"
 
 
 def tied(build: Build, default: bool) -> bool:
@@ -49,7 +51,9 @@ def tied(build: Build, default: bool) -> bool:
     return default
 
 
-def attention(build: Build, how: Dense, name: str, *, layer_type: str | None = None) -> None:
+def attention(
+    build: Build, how: Dense, name: str, *, layer_type: str | None = None, mrope_factor: int = 4
+) -> None:
     """One layer's attention."""
     inventory = build.inventory
     heads, kv_heads, size = build.heads, build.kv_heads, build.head_dim
@@ -63,7 +67,14 @@ def attention(build: Build, how: Dense, name: str, *, layer_type: str | None = N
         inventory.numbers((heads + kv_heads) * size)
     inventory.attention()
     if how.rotary:
-        add_rotary(inventory, build.text, size, source=build.config.source, layer_type=layer_type)
+        add_rotary(
+            inventory,
+            build.text,
+            size,
+            source=build.config.source,
+            layer_type=layer_type,
+            mrope_factor=mrope_factor,
+        )
 
 
 def norms(build: Build, how: Dense) -> int:
@@ -71,7 +82,7 @@ def norms(build: Build, how: Dense) -> int:
     return how.norms * build.hidden * (2 if how.norm_bias else 1)
 
 
-def dense(build: Build, how: Dense) -> None:
+def dense(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
     """Count the model."""
     inventory, hidden = build.inventory, build.hidden
     intermediate = build.integer("intermediate_size", "ffn_hidden_size")
@@ -79,7 +90,7 @@ def dense(build: Build, how: Dense) -> None:
 
     def add(index: int) -> None:
         name = f"{how.prefix}.layers.{index}"
-        attention(build, how, f"{name}.self_attn")
+        attention(build, how, f"{name}.self_attn", mrope_factor=mrope_factor)
         if how.gated:
             inventory.gated_mlp(f"{name}.mlp", hidden, intermediate, bias=mlp_bias)
         else:
@@ -88,4 +99,4 @@ def dense(build: Build, how: Dense) -> None:
         inventory.numbers(norms(build, how))
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
-    build.ends(norm=hidden * (2 if how.norm_bias else 1), tied=tied(build, how.tied))
+    build.ends(norm=hidden * (2 if how.norm_bias else 1), tied=tied(build, how.tied), head=how.head)

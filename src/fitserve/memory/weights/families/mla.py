@@ -39,9 +39,7 @@ def mla_attention(build: Build, name: str, *, indexer: bool) -> None:
 
 def mla_rotary(build: Build, columns: int, style: str) -> None:
     """The cache of the turned part; the indexer turns its own way where the model says so."""
-    add_rotary(
-        build.inventory, build.text, columns, source=build.config.source, columns=columns, key=style
-    )
+    add_rotary(build.inventory, build.text, columns, source=build.config.source, columns=columns, key=style)
 
 
 def _indexer(build: Build, name: str, query_rank: int, rope: int) -> None:
@@ -86,7 +84,10 @@ def deepseek_experts(build: Build, name: str) -> None:
 def deepseek(build: Build, prefix: str = "model", head: str = "lm_head") -> None:
     """Count the model; its draft layers are not loaded with it."""
     inventory, hidden = build.inventory, build.hidden
-    first, every = build.integer("first_k_dense_replace", default=0), max(1, build.integer("moe_layer_freq", default=1))
+    first, every = (
+        build.integer("first_k_dense_replace", default=0),
+        max(1, build.integer("moe_layer_freq", default=1)),
+    )
     routing = build.integer("n_routed_experts", default=0) > 0
 
     def routed(index: int) -> bool:
@@ -106,5 +107,3 @@ def deepseek(build: Build, prefix: str = "model", head: str = "lm_head") -> None
 
     build.stack(build.integer("num_hidden_layers"), add, kind)
     build.ends(head=head)
-
-

@@ -7,7 +7,7 @@ Source: vLLM 0.32 ``models/mixtral.py``, ``qwen3_moe.py``, ``qwen2_moe.py``, ``m
 from fitserve.memory.weights.families.dense import Dense, attention, tied
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.rotary import add_rotary
-from fitserve.memory.weights.shapes import kv_heads_on_rank
+from fitserve.memory.weights.shapes import NotModelledError, kv_heads_on_rank
 
 _FLOAT32 = 4
 
@@ -27,7 +27,7 @@ def mixtral(build: Build) -> None:
     build.ends(tied=tied(build, default=False))
 
 
-def qwen_moe(build: Build, how: Dense, prefix: str = "model", head: str = "lm_head") -> None:
+def qwen_moe(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
     """Qwen2 and Qwen3 with experts, and an expert that every token passes where there is one."""
     inventory, hidden = build.inventory, build.hidden
     dense_layers = build.text.get("mlp_only_layers")
@@ -39,8 +39,8 @@ def qwen_moe(build: Build, how: Dense, prefix: str = "model", head: str = "lm_he
         return index not in only_dense and experts > 0 and (index + 1) % step == 0
 
     def add(index: int) -> None:
-        name = f"{prefix}.layers.{index}"
-        attention(build, how, f"{name}.self_attn")
+        name = f"{how.prefix}.layers.{index}"
+        attention(build, how, f"{name}.self_attn", mrope_factor=mrope_factor)
         inventory.numbers(2 * hidden)
         if routed(index):
             qwen_experts(build, f"{name}.mlp", experts)
@@ -48,13 +48,16 @@ def qwen_moe(build: Build, how: Dense, prefix: str = "model", head: str = "lm_he
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add, routed)
-    build.ends(tied=tied(build, default=False), head=head)
+    build.ends(tied=tied(build, default=False), head=how.head)
 
 
-def qwen_experts(build: Build, name: str, experts: int) -> None:
+def qwen_experts(build: Build, name: str, experts: int, *, plain_gate: bool = False) -> None:
     """Gate, experts, and the shared expert with its own gate."""
     inventory, hidden = build.inventory, build.hidden
-    inventory.column(f"{name}.gate", hidden, experts, whole=True)
+    if plain_gate:
+        inventory.numbers(experts * hidden)
+    else:
+        inventory.column(f"{name}.gate", hidden, experts, whole=True)
     inventory.experts(f"{name}.experts", experts, hidden, build.integer("moe_intermediate_size"))
     shared = build.integer("shared_expert_intermediate_size", default=0)
     if shared:
@@ -76,7 +79,9 @@ def minimax_m2(build: Build) -> None:
         add_rotary(inventory, build.text, size, source=build.config.source, columns=columns)
         inventory.numbers((own_heads + own_kv_heads) * size + 2 * hidden)
         inventory.numbers(experts * hidden + experts, _FLOAT32)
-        inventory.experts(f"{name}.block_sparse_moe.experts", experts, hidden, build.integer("intermediate_size"))
+        inventory.experts(
+            f"{name}.block_sparse_moe.experts", experts, hidden, build.integer("intermediate_size")
+        )
 
     build.stack(build.integer("num_hidden_layers"), add)
     build.ends(tied=tied(build, default=False))
@@ -99,4 +104,43 @@ def gpt_oss(build: Build) -> None:
         )
 
     build.stack(build.integer("num_hidden_layers"), add)
+    build.ends(tied=tied(build, default=False))
+
+
+def mimo_v2(build: Build) -> None:
+    """MiMo V2: full and windowed attention with heads of their own, keys wider than values."""
+    inventory, hidden, text = build.inventory, build.hidden, build.text
+    pattern = text.get("hybrid_layer_pattern")
+    frequency = text.get("moe_layer_freq")
+    if not isinstance(pattern, list) or not isinstance(frequency, list):
+        raise NotModelledError("MiMo V2 without hybrid_layer_pattern and moe_layer_freq")
+    experts = build.integer("n_routed_experts")
+    gate = 4 if text.get("moe_router_dtype", "float32") == "float32" else inventory.element
+
+    def kind(index: int) -> tuple[bool, bool]:
+        return pattern[index] == 1, bool(frequency[index])
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        windowed, routed = kind(index)
+        begin = "swa_" if windowed else ""
+        heads = build.integer(f"{begin}num_attention_heads", "num_attention_heads")
+        kv_heads = build.integer(f"{begin}num_key_value_heads", "num_key_value_heads")
+        size = build.integer(f"{begin}head_dim", "head_dim")
+        value = build.integer(f"{begin}v_head_dim", "v_head_dim", default=size)
+        bias = build.flag("attention_bias")
+        inventory.qkv(f"{name}.self_attn.qkv_proj", hidden, heads, kv_heads, size, value_dim=value, bias=bias)
+        inventory.row(f"{name}.self_attn.o_proj", heads * value, hidden)
+        inventory.attention()
+        sinks = build.flag("add_swa_attention_sink_bias" if windowed else "add_full_attention_sink_bias")
+        inventory.numbers(2 * hidden + (heads // inventory.tp if sinks else 0))
+        add_rotary(inventory, text, size, source=build.config.source, key=windowed)
+        if routed:
+            inventory.numbers(experts * hidden, gate)
+            inventory.numbers(experts, _FLOAT32)
+            inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("moe_intermediate_size"))
+        else:
+            inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
+
+    build.stack(build.integer("num_hidden_layers"), add, kind)
     build.ends(tied=tied(build, default=False))

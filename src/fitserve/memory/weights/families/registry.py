@@ -5,8 +5,18 @@ from collections.abc import Callable
 import msgspec
 
 from fitserve.memory.weights.families.dense import Dense, dense
+from fitserve.memory.weights.families.hybrid import qwen_hybrid
 from fitserve.memory.weights.families.mla import deepseek
-from fitserve.memory.weights.families.moe import gpt_oss, minimax_m2, mixtral, qwen_moe
+from fitserve.memory.weights.families.moe import gpt_oss, mimo_v2, minimax_m2, mixtral, qwen_moe
+from fitserve.memory.weights.families.multimodal import (
+    mistral3,
+    qwen2_vl,
+    qwen3_vl,
+    qwen3_vl_moe,
+    qwen25_vl,
+    qwen35,
+)
+from fitserve.memory.weights.families.nemotron_h import nemotron_h
 from fitserve.memory.weights.model import Build
 
 
@@ -31,6 +41,19 @@ _LLAMA = _dense()
 _QWEN2 = Dense(qkv_bias=True, out_bias=False, mlp_bias=False)
 _QWEN3 = Dense(out_bias=False, mlp_bias=False, qk_norm="head")
 
+_QWEN_VL = (
+    ("model.language_model.", "language_model.model."),
+    ("model.visual.", "visual."),
+    ("lm_head.", "language_model.lm_head."),
+    ("model.", "language_model.model."),
+)
+_LLAVA = (
+    ("model.language_model.", "language_model.model."),
+    ("model.vision_tower.", "vision_tower."),
+    ("model.multi_modal_projector.", "multi_modal_projector."),
+    ("lm_head.", "language_model.lm_head."),
+)
+
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
     "LLaMAForCausalLM": _LLAMA,
@@ -50,4 +73,16 @@ FAMILIES: dict[str, Family] = {
     "DeepseekV3ForCausalLM": Family(deepseek),
     "DeepseekV32ForCausalLM": Family(deepseek),
     "GlmMoeDsaForCausalLM": Family(deepseek),
+    "MiMoV2FlashForCausalLM": Family(mimo_v2),
+    "Qwen3NextForCausalLM": Family(lambda build: qwen_hybrid(build, interleaved=True)),
+    "Qwen3_5ForCausalLM": Family(qwen_hybrid, (("model.language_model.", "model."),)),
+    "Qwen3_5MoeForCausalLM": Family(qwen_hybrid, (("model.language_model.", "model."),)),
+    "Qwen3_5ForConditionalGeneration": Family(qwen35, _QWEN_VL),
+    "Qwen3_5MoeForConditionalGeneration": Family(qwen35, _QWEN_VL),
+    "Qwen3VLForConditionalGeneration": Family(qwen3_vl, _QWEN_VL),
+    "Qwen3VLMoeForConditionalGeneration": Family(qwen3_vl_moe, _QWEN_VL),
+    "Qwen2VLForConditionalGeneration": Family(qwen2_vl, _QWEN_VL),
+    "Qwen2_5_VLForConditionalGeneration": Family(qwen25_vl, _QWEN_VL),
+    "Mistral3ForConditionalGeneration": Family(mistral3, _LLAVA),
+    "NemotronHForCausalLM": Family(nemotron_h, (("backbone", "model"),)),
 }
