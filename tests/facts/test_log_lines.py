@@ -214,6 +214,14 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     assert peak_mib < 150
 
 
+def test_little_is_imported() -> None:
+    """Reading a log's first lines loads nothing that only rare logs need."""
+    code = "import sys, fitserve.facts.log; print({'hyperscan', 'html', 'tempfile', 'json', 'gzip'} & {*sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+
+    assert run.stdout == b"set()\n"
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the reference folder is not beside the checkout")
 def test_reference_logs() -> None:

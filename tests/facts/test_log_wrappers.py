@@ -221,6 +221,7 @@ def test_plain(document: list[Written]) -> None:
 
 
 @pytest.mark.parametrize("name", PREFIXES)
+@settings(max_examples=40)
 @given(document=documents())
 def test_one_wrapper(name: str, document: list[Written]) -> None:
     """One wrapper around every line is taken off."""

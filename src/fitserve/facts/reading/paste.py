@@ -71,4 +71,4 @@ def _without_markup(text: str) -> Iterator[str]:
     bare = _ELEMENT.sub("", text)
     if bare.strip() or bare == text:
         for part in _BREAK.split(_LAST_BREAK.sub("", bare)):
-            yield html.unescape(part)
+            yield from html.unescape(part).split("\n")

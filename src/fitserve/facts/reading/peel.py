@@ -9,7 +9,7 @@ import msgspec
 from fitserve.facts.reading.ansi import without_colours
 from fitserve.facts.reading.objects import Entry, entry_in
 from fitserve.facts.reading.record import RECORD, TAG, rank_of
-from fitserve.facts.reading.wrappers import LEVELS, patterns_for
+from fitserve.facts.reading.wrappers import AFTER_STAMP, LEVELS, patterns_for
 
 _MOST_LAYERS = 16
 _REPEATED = re.compile(
@@ -29,6 +29,7 @@ class Said(msgspec.Struct):
     source: str | None = None
     origin: str | None = None
     is_part: bool = False
+    follows_stamp: bool = False
 
 
 def peel(said: Said, leads: tuple[re.Pattern[str], ...] = (), layers: int = _MOST_LAYERS) -> Iterator[Said]:
@@ -87,7 +88,8 @@ def _take_wrapper(said: Said, leads: tuple[re.Pattern[str], ...]) -> bool:
     text = said.text
     if RECORD.match(text):
         return False
-    for pattern in chain(patterns_for(text), leads):
+    after_stamp = (AFTER_STAMP,) if said.follows_stamp else ()
+    for pattern in chain(after_stamp, patterns_for(text), leads):
         if found := pattern.match(text):
             _read_wrapper(said, found.groupdict())
             said.text = _unquoted(found[0], text[found.end() :])
@@ -110,6 +112,7 @@ def _read_wrapper(said: Said, found: dict[str, str | None]) -> None:
         said.pid = None
     if (pid := found.get("pid")) and ("process" in found or not said.process):
         said.pid = int(pid)
+    said.follows_stamp = bool(found.get("time")) and "process" not in found
     said.time = found.get("time") or said.time
     said.rank = found.get("rank") or said.rank
     said.origin = said.origin or found.get("origin")

@@ -28,9 +28,9 @@ class Unzipped(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed names no concrete buffer
         """Fill the buffer with unpacked bytes; 0 at the end of what can be unpacked."""
-        while True:
-            if not (packed := self._left or self._packed.read(CHUNK_BYTES)):
-                return 0
+        packed = b"more"
+        while packed:
+            packed = self._left or self._packed.read(CHUNK_BYTES)
             try:
                 plain = self._inflate.decompress(packed, len(buffer))
             except zlib.error:
@@ -42,6 +42,7 @@ class Unzipped(io.RawIOBase):
             if plain:
                 buffer[: len(plain)] = plain
                 return len(plain)
+        return 0
 
     def close(self) -> None:
         """Close the packed stream too."""

@@ -8,6 +8,11 @@ pattern has an unbounded repetition next to another one: a hostile line costs no
 import re
 from functools import cache
 
+AFTER_STAMP = re.compile(
+    r"(?P<origin>[\w.-]{1,200}) (?P<process>kernel|[^\s:\[\]()]{1,100}(?=\[))(?:\[(?P<pid>\d{1,10})\])?:(?: |$)"
+)
+"""What stands behind the stamp of ``journalctl -o short-iso``, ``short-full`` and ``short-monotonic``."""
+
 LEVELS = {
     "D": "DEBUG",
     "I": "INFO",
@@ -62,8 +67,6 @@ _BY_FIRST: dict[str, tuple[str, ...]] = {
         _SYSLOG,
         # journalctl -o short-full: a weekday before the stamp
         rf"[^\W\d_]{{2,4}} (?={_DAY} )",
-        # after the stamp of journalctl -o short-iso or short-full
-        r"(?P<origin>[\w.-]{1,200}) (?P<process>kernel|[^\s:\[\]()]{1,100}\[(?P<pid>\d{1,10})\]):(?: |$)",
         # ts of moreutils
         rf"(?P<time>{_SYSLOG_DAY}{_CLOCK}) ",
         # glog: Triton's core, absl, torch's Python loggers
