@@ -15,6 +15,9 @@ HIGHEST_UTILIZATION = 0.95
 """Above it, what vLLM does not count (contexts, NCCL, graphs before 0.20) no longer finds room beside the cache."""
 
 
+HIGHEST_HOST_UTILIZATION = 0.9
+"""The same for the CPU backend, where the share is one of the host's memory and the system needs some of it."""
+
 _MOST_BESIDE_WEIGHTS_AND_CACHE = 1.5
 """Activations and contexts beside weights and cache; half as much again is more than any measured boot had."""
 
@@ -36,6 +39,8 @@ def device(situation: Situation) -> Device:
     """The device's total and free memory, as printed or as the printed graph share implies."""
     ledger = situation.ledger
     total = ledger.total_bytes if isinstance(ledger.total_bytes, Quantity) else _implied_total(situation)
+    if situation.case.is_cpu and (shown := situation.boot.last("cpu-kv-auto", "cpu-kv-explicit")):
+        total = quantity(shown, "host_total_gib")
     free = ledger.free_bytes if isinstance(ledger.free_bytes, Quantity) else None
     if situation.hit is not None and situation.event.cause == "out-of-memory":
         free = None
@@ -65,17 +70,23 @@ def _implied_total(situation: Situation) -> Quantity | None:
 
 
 def is_pinned(situation: Situation) -> str | None:
-    """The name of what sets the KV cache's size by hand, so that utilization does nothing; None if nothing does."""
-    for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"):
-        if situation.case.value(name) is not None:
-            return name
-    if situation.boot.first("kv-bytes-pinned", "kv-bytes-pinned-joined", "startup-plan-applied"):
-        return "kv_cache_memory_bytes"
-    if situation.boot.first("kv-blocks-overridden", "kv-blocks-forced"):
+    """The name of what sets the KV cache's size by hand, so that utilization does nothing; None if nothing does.
+
+    Where bytes and blocks are both set, the blocks count from 0.20.1 on.
+    """
+    boot, case = situation.boot, situation.case
+    blocks = case.value("num_gpu_blocks_override") is not None or boot.first(
+        "kv-blocks-overridden", "kv-blocks-forced"
+    )
+    pinned_bytes = case.value("kv_cache_memory_bytes") is not None or boot.first(
+        "kv-bytes-pinned", "kv-bytes-pinned-joined", "startup-plan-applied"
+    )
+    space = case.value("VLLM_CPU_KVCACHE_SPACE") or situation.number("knob") == "VLLM_CPU_KVCACHE_SPACE"
+    if blocks and (not pinned_bytes or at_least(situation.version, "0.20.1")):
         return "num_gpu_blocks_override"
-    if situation.number("knob") == "VLLM_CPU_KVCACHE_SPACE" or situation.case.value("VLLM_CPU_KVCACHE_SPACE"):
-        return "VLLM_CPU_KVCACHE_SPACE"
-    return None
+    if pinned_bytes:
+        return "kv_cache_memory_bytes"
+    return "VLLM_CPU_KVCACHE_SPACE" if space or boot.first("cpu-kv-explicit") else None
 
 
 def block_size(situation: Situation) -> int:
@@ -107,7 +118,7 @@ def raise_utilization(situation: Situation, missing: Quantity) -> tuple[list[Adv
     if found.total is None:
         return _blind_raise(situation, now, missing)
     wanted = math.ceil((now + max(missing.high, 1) / found.total.low) * 100 - 1e-9) / 100
-    ceiling = HIGHEST_UTILIZATION
+    ceiling = HIGHEST_HOST_UTILIZATION if situation.case.is_cpu else HIGHEST_UTILIZATION
     if found.free is not None:
         ceiling = min(ceiling, math.floor(found.free.low / found.total.high * 100) / 100)
     more = f"{gib(missing.expected)} more of {gib(found.total.expected)}"

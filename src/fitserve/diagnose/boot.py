@@ -52,11 +52,23 @@ _REACHED = {
     "engine-ready": "warmup",
 }
 _ORDER = ("config", "weights", "profiling", "kv_cache", "graph_capture", "warmup", "serving")
+_FULL_OOM = "torch-oom"
 _KEPT_REPEATS = 200
 _CODE = "    "
 """How a traceback indents the code of a frame; a message in that code is not printed, it is quoted."""
 
 _Writer = tuple[str | None, int | None]
+
+
+def _deciding(found: list[Event]) -> Event | None:
+    """The message that a line is: the most specific one, but a cause before a wrapper, and any cause before bare OOM."""
+    causes = [event for event in found if event.role == "cause"]
+    if found[0].role == "cause":
+        named = [event for event in causes if event.cause != "out-of-memory" and event.weight > 2]
+        return named[0] if named else found[0]
+    if found[0].role == "wrapper":
+        return causes[0] if causes else None
+    return found[0]
 
 
 class Hit(msgspec.Struct, kw_only=True):
@@ -185,7 +197,7 @@ class Boot:
             hit.frames = frames
 
     def _add(self, found: list[Event], key: _Writer) -> None:
-        best = found[0] if found[0].role != "wrapper" else next((e for e in found if e.role == "cause"), None)
+        best = _deciding(found)
         self.wrappers += [event for event in found if event.role == "wrapper"]
         if any(catalogue()[event.id].is_vllms and event.weight > 0 for event in found):
             self.is_vllms = True
@@ -195,6 +207,9 @@ class Boot:
             return
         if best.role == "cause":
             self._add_hit(best, key)
+            for event in found:
+                if event.id == _FULL_OOM != best.id:
+                    self._add_hit(event, key)
         self._add_event(best)
 
     def _add_hit(self, event: Event, key: _Writer) -> None:

@@ -97,7 +97,9 @@ def _unexplained(boot: Boot) -> Unrecognised | None:
 def _is_vllms(boot: Boot, earlier: Sequence[Boot]) -> bool:
     if boot.is_vllms or any(one.is_vllms for one in earlier):
         return True
-    return boot.mentions_vllm and any(hit.event.weight > 1 for hit in boot.hits)
+    if not boot.mentions_vllm:
+        return False
+    return boot.died or any(hit.event.weight > 1 and hit.event.cause != "out-of-memory" for hit in boot.hits)
 
 
 def _diagnosis(

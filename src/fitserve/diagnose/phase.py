@@ -100,7 +100,7 @@ _SERVE = {
     "run_engine",
 }
 _BY_PHASE = {
-    "config": "gpu-memory-taken",
+    "config": "weights-do-not-fit",
     "weights": "weights-do-not-fit",
     "profiling": "profile-run-oom",
     "kv_cache": "kv-allocation-oom",

@@ -29,7 +29,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def candidates(boot: Boot) -> list[Verdict]:
     """Every message of the boot that can be its first cause, in order of lines."""
-    return [verdict for hit in boot.hits if (verdict := _judge(hit)) is not None]
+    with_frames = next((hit for hit in boot.hits if hit.event.cause == "out-of-memory" and hit.frames), None)
+    return [verdict for hit in boot.hits if (verdict := _judge(hit, with_frames)) is not None]
 
 
 def first_cause(boot: Boot) -> Verdict | None:
@@ -81,16 +82,16 @@ def _ended_by_itself(found: list[Verdict]) -> bool:
     return any(verdict.cause in ("interrupted", "host-memory-exhausted") for verdict in found)
 
 
-def _judge(hit: Hit) -> Verdict | None:
+def _judge(hit: Hit, with_frames: Hit | None) -> Verdict | None:
     event = hit.event
     cause, weight = event.cause, event.weight
     if cause is None or _is_another_programs(hit):
         return None
     if cause == "out-of-memory":
-        cause, weight = oom_cause(hit), max(weight, 2)
+        cause = oom_cause(hit if hit.frames else with_frames or hit)
         if cause == "weights-do-not-fit" and is_mostly_foreign(event):
             cause = "gpu-memory-taken"
-    if event.line.level in _QUIET_LEVELS and event.stage != "request":
+    if event.line.source and event.line.level in _QUIET_LEVELS and event.stage != "request":
         weight = min(weight, 1)
     if event.id == "arch-key-error-config-mapping":
         cause, weight = _key_error(hit)

@@ -31,6 +31,8 @@ _FLAGS: dict[str, tuple[str, str | None]] = {
     "max_seq_len_to_capture": ("0.4.2", "0.10.2"),
     "cpu_offload_gb": ("0.5.3", None),
     "limit_mm_per_prompt": ("0.5.5", None),
+    "rope_scaling": ("0.4.3", "0.11.2"),
+    "hf_overrides": ("0.6.4", None),
     "mm_processor_kwargs": ("0.6.2", None),
     "compilation_config": ("0.6.5", None),
     "enable_expert_parallel": ("0.8.0", None),

@@ -9,6 +9,7 @@ import re
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import avoid, change
+from fitserve.memory.history import has_flag
 
 CAUSE = "context-beyond-model-limit"
 STAGE = "config"
@@ -58,10 +59,13 @@ def _advice(situation: Situation, asked: object, allowed: int | None) -> list[Ad
             situation, "max_model_len", allowed, "down", "capacity", "the length that the model was made for"
         )
     if allowed and isinstance(asked, int) and asked > allowed:
-        factor = -(-asked // allowed)
-        scaling = json.dumps(
-            {"rope_type": "yarn", "factor": float(factor), "original_max_position_embeddings": allowed}
-        )
-        why = f"only where the model's card documents it: {asked:,} / {allowed:,} is {asked / allowed:.2f}; answers may change"
-        found += change(situation, "rope_scaling", scaling, "set", "output", why)
+        factor = float(-(-asked // allowed))
+        scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": allowed}
+        ratio = f"{asked:,} / {allowed:,} is {asked / allowed:.2f}"
+        why = f"only where the model's card documents it: {ratio}; answers may change"
+        if has_flag("rope_scaling", situation.version):
+            found += change(situation, "rope_scaling", json.dumps(scaling), "set", "output", why)
+        else:
+            overrides = json.dumps({"rope_scaling": scaling})
+            found += change(situation, "hf_overrides", overrides, "set", "output", why)
     return found

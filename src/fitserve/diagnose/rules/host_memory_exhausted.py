@@ -3,14 +3,18 @@
 Source: the kernel, the container runtime, Slurm, Ray and Python print these.
 """
 
+import math
+
+from fitserve.diagnose.arithmetic import bytes_of
 from fitserve.diagnose.boot import Hit
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import act, avoid, change
-from fitserve.units import gib
+from fitserve.units import GIB, MIB, Quantity, gib
 
 CAUSE = "host-memory-exhausted"
 STAGE = "environment"
+_OF_FREE = 0.8
 _PROVEN = ("host-oom", "host-cannot", "host-cpu", "host-numpy", "swap-too-large", "cpu-")
 
 
@@ -27,7 +31,7 @@ def judge(situation: Situation) -> Finding:
         asked, there = event.numbers["swap_gib"], event.numbers["host_total_gib"]
         return _swap(situation, asked, there)
     if event.id.startswith("cpu-"):
-        return _cpu_share(situation)
+        return _cpu_backend(situation)
     message = (
         f"the host ran out of memory{during}" if proven else f"a process was killed from outside{during}"
     )
@@ -76,20 +80,16 @@ def _swap(situation: Situation, asked: float, there: float) -> Finding:
     )
 
 
-def _cpu_share(situation: Situation) -> Finding:
-    """The CPU backend asks for a share of the node's memory that is not free."""
-    free, total = situation.number("gpu_free_gib"), situation.number("gpu_total_gib")
-    asked = situation.number("requested_gib")
-    advice: list[Advice] = []
-    if free and total:
-        share = int(free / total * 100 - 1e-9) / 100
-        why = f"{free:g} / {total:g} GiB, rounded down; on the CPU backend it is a share of the host's memory"
-        advice = change(situation, "gpu_memory_utilization", share, "down", "capacity", why)
-    message = (
-        f"{gib(free * 2**30)} of host memory is free, {gib(asked * 2**30)} is asked for"
-        if free and asked
-        else "host memory"
+def _cpu_backend(situation: Situation) -> Finding:
+    """The CPU backend asks for more of the node's memory than is free, for its share or for a pinned cache."""
+    free, total, asked = (
+        bytes_of(situation, name) for name in ("host_free_gib", "host_total_gib", "requested_gib")
     )
+    advice: list[Advice] = []
+    message = "the host has less memory free than is asked for"
+    if free and total and asked:
+        message = f"{gib(free.expected)} of host memory is free, {gib(asked.expected)} is asked for"
+        advice = _less_of_the_host(situation, free, total)
     return Finding(
         cause=CAUSE,
         stage=STAGE,
@@ -98,6 +98,18 @@ def _cpu_share(situation: Situation) -> Finding:
         advice=[
             *advice,
             act("free-other-process", "other processes hold the host's memory"),
-            act("raise-memory-limit", "more"),
+            act("raise-memory-limit", "the container's limit counts as the host's memory"),
         ],
     )
+
+
+def _less_of_the_host(situation: Situation, free: Quantity, total: Quantity) -> list[Advice]:
+    if situation.event.id == "cpu-memory-below-request":
+        share = math.floor(free.low / total.high * 100) / 100
+        why = f"{gib(free.expected)} / {gib(total.expected)}, rounded down; here it is a share of the host's memory"
+        return change(situation, "gpu_memory_utilization", share, "down", "capacity", why)
+    to = round(free.low * _OF_FREE) // MIB * MIB
+    why = f"{_OF_FREE:.0%} of the {gib(free.expected)} that is free"
+    if situation.case.value("VLLM_CPU_KVCACHE_SPACE") is not None:
+        return change(situation, "VLLM_CPU_KVCACHE_SPACE", max(to // GIB, 1), "down", "capacity", why)
+    return change(situation, "kv_cache_memory_bytes", to, "down", "capacity", why)

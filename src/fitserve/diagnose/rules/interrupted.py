@@ -54,7 +54,7 @@ def _who(name: str) -> str:
         return "vLLM's own start-up limit"
     if name.startswith(_LIMITS):
         return "a time limit or a scheduler"
-    return "a signal" if "keyboard" not in name else "the keyboard"
+    return "the keyboard" if name == "interrupted-keyboard" else "a signal"
 
 
 def _exit_code(situation: Situation) -> dict[str, object]:

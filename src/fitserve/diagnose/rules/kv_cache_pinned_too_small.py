@@ -57,7 +57,7 @@ def larger_pin(situation: Situation, pin: str) -> list[Advice]:
     if needed is None or not length:
         return []
     per_block = math.ceil(needed.high / max(math.ceil(length / block_size(situation)), 1))
-    wanted = needed.high + (2 * per_block if at_least(situation.version, "0.29.0") else 0)
+    wanted = needed.high + (per_block if at_least(situation.version, "0.29.0") else 0)
     rounded = math.ceil(wanted / MIB) * MIB
     why = f"{length:,} tokens need {gib(needed.expected)}, rounded up to whole MiB"
     return change(situation, pin, rounded, "up", "capacity", why, predicted={"kv_cache_bytes": rounded})

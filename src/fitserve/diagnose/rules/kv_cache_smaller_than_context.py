@@ -79,15 +79,13 @@ def raise_or_not(situation: Situation) -> tuple[list[Advice], list[NotAdvised]]:
 def fitting_tokens(situation: Situation) -> tuple[int, str] | None:
     """The longest context that the cache holds for certain, in whole blocks, and the arithmetic.
 
-    vLLM's own estimate counts every kind of layer and is preferred. Without it the cache is taken as proportional to
-    the context, which holds for models with full attention only. From 0.29.0 one block is kept back.
+    vLLM's own estimate counts every kind of layer, and the block that it keeps back from 0.29.0 on, and is preferred.
+    Without it the cache is taken as proportional to the context, which holds for models with full attention only.
     """
     block = block_size(situation)
     estimate = situation.number("estimated_max_model_len")
     if estimate:
         tokens = whole_blocks(estimate, block)
-        if at_least(situation.version, "0.29.0") and tokens > 2 * block:
-            return tokens - block, f"vLLM estimates {estimate:,}; in whole blocks of {block}, one kept back"
         return tokens, f"vLLM estimates {estimate:,}; in whole blocks of {block}"
     if tokens := situation.number("kv_tokens"):
         return whole_blocks(tokens, block), f"the cache holds {tokens:,} tokens"

@@ -25,7 +25,8 @@ def judge(situation: Situation) -> Finding:
             f"the checkpoint is {event.numbers['config_quantization']}"
         )
     else:
-        method = situation.number("quantization") or situation.case.value("quantization")
+        method = str(situation.number("quantization") or situation.case.value("quantization") or "")
+        method = method.partition(" [")[0].strip("`'\". ")[:60]
         message = (
             f"quantization {method} is not supported here"
             if method
