@@ -27,7 +27,7 @@ class Tool:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
 
     def start(self, *arguments: str, text: bool = True, **env: str) -> subprocess.Popen[Any]:

@@ -91,8 +91,10 @@ def test_time_is_bounded(tool: Any, port: int) -> None:
 def test_a_start_that_says_nothing_is_ended(tool: Any, port: int, mark: Any) -> None:
     """Silence for longer than allowed is an outcome of its own."""
     code, answer = tool.fix("--silence", "1", launch=launch(port), FAKE_VLLM="silent")
+    (trial,) = answer["trials"]
 
-    assert (1, ["silent"]) == (code, [trial["outcome"] for trial in answer["trials"]])
+    assert (1, "silent", "interrupted") == (code, trial["outcome"], trial["cause"])
+    assert "in the stage weights, and was stopped" in trial["message"]
     assert [] == mark.processes()
 
 
@@ -107,15 +109,26 @@ def test_a_start_that_takes_too_long_is_ended(tool: Any, port: int, mark: Any) -
 def test_a_program_that_dies_without_a_word_is_told_about(tool: Any, port: int) -> None:
     """Its exit code is known, and nothing is made up about a log that is empty."""
     code, answer = tool.fix(launch=launch(port), FAKE_VLLM="dies-at-once")
+    (trial,) = answer["trials"]
 
-    assert (1, 3, "failed") == (code, answer["trials"][0]["exit_code"], answer["trials"][0]["outcome"])
+    assert (1, 3, "unrecognised-error") == (code, trial["exit_code"], trial["cause"])
+    assert (
+        "the program ended with exit code 3 in the stage config, and its log names no cause"
+        == trial["message"]
+    )
 
 
 def test_a_program_that_is_killed_is_told_about(tool: Any, port: int) -> None:
-    """The signal that ended it is known."""
-    code, answer = tool.fix("--max-trials", "1", launch=launch(port), FAKE_VLLM="killed")
+    """The signal that ended it is known, and what it usually means."""
+    code, answer = tool.fix(launch=launch(port), FAKE_VLLM="killed")
+    (trial,) = answer["trials"]
 
-    assert (1, 9, None) == (code, answer["trials"][0]["signal"], answer["trials"][0]["exit_code"])
+    assert (1, 9, None, "host-memory-exhausted") == (
+        code,
+        trial["signal"],
+        trial["exit_code"],
+        trial["cause"],
+    )
 
 
 def test_a_flood_of_output_changes_nothing(tool: Any, port: int) -> None:
@@ -150,7 +163,7 @@ def test_a_served_launch_that_fails_its_checks_is_not_called_fixed(tool: Any, po
         FAKE_VLLM="refuses-requests",
     )
 
-    assert (1, "not-reached", "check-failed") == (code, answer["outcome"], answer["trials"][0]["cause"])
+    assert (1, "not-reached", "unrecognised-error") == (code, answer["outcome"], answer["trials"][0]["cause"])
     assert answer["command"] is None
 
 

@@ -59,12 +59,12 @@ def cause_of_failed_checks(verification: Verification, options: Options) -> Diag
 
 
 def _cause(check: Check) -> str:
-    """The cause behind a failed check; ``check-failed`` where it is none of the known ones."""
+    """The cause behind a failed check; ``unrecognised-error`` where it is none of the known ones."""
     if check.error_type in _STAGES:
         return check.error_type
     if check.error_type == "timeout":
         return "request-never-scheduled"
-    return "check-failed"
+    return "unrecognised-error"
 
 
 def _advice(cause: str, verification: Verification, options: Options) -> list[Advice]:

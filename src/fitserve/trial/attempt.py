@@ -7,6 +7,7 @@ from fitserve.diagnose.engine import diagnose_path
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.command import Launch
 from fitserve.trial.address import read_address
+from fitserve.trial.ending import explained
 from fitserve.trial.launch import launch as start
 from fitserve.trial.outcome import Change, Memory, State, Trial
 from fitserve.trial.progress import Progress
@@ -82,8 +83,10 @@ class Attempt:
 
     def trial(self, watched: Watched) -> Trial:
         """The trial as a value."""
-        diagnosis = self.diagnosis(watched.state)
         ended = self.process.poll()
+        diagnosis = self.diagnosis(watched.state)
+        if watched.state in ("failed", "silent", "timed-out"):
+            diagnosis = self._explained(diagnosis, watched)
         return Trial(
             n=self.n,
             argv=list(self.launch.argv),
@@ -106,6 +109,17 @@ class Attempt:
         if state in ("served", "stopped") or self.log.failure is not None:
             return self.reading.diagnosis()
         return diagnose_path(self.log.path)
+
+    def _explained(self, diagnosis: Diagnosis, watched: Watched) -> Diagnosis:
+        silent = watched.state == "silent"
+        return explained(
+            diagnosis,
+            state=watched.state,
+            ended=self.process.poll(),
+            phase=self.reading.phase,
+            last_line=self.reading.last_line,
+            seconds=watched.silent_seconds if silent else watched.seconds,
+        )
 
     def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """End the server and everything below it; an interrupt meanwhile ends the grace."""

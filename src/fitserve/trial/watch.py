@@ -38,12 +38,14 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: how it ended.
         seconds: from the launch to that end.
+        silent_seconds: since the last line, at that end.
         phases: the stages that were reached.
         peak_rss_bytes: the most resident memory of its processes.
     """
 
     state: State
     seconds: float
+    silent_seconds: float
     phases: list[PhaseTime]
     peak_rss_bytes: int
 
@@ -102,6 +104,7 @@ class Watch:
         return Watched(
             state=state,
             seconds=round(self.seconds, 3),
+            silent_seconds=round(time.monotonic() - self.process.output.heard, 3),
             phases=self.phases,
             peak_rss_bytes=self.memory.peak_rss_bytes,
         )
