@@ -65,6 +65,11 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
                 return at, 1, [argv[at].removesuffix(text) + f"{name}={value}"]
         return self.image, 0, ["-e", f"{name}={value}"]
 
+    def cid_file(self, argv: Sequence[str]) -> str | None:
+        """The file that the command has the container's id written to; None where it does not ask for that."""
+        options = _options(argv, self.program + 2, self.image)
+        return next((text for _, option, text in options if option == "--cidfile"), None)
+
 
 def find_container(words: Sequence[str]) -> Container | None:
     """The ``docker run`` in a command; None without one.

@@ -1,6 +1,6 @@
 """One trial from launch to end (o: processes, files)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fitserve.diagnose.engine import diagnose_path
@@ -54,11 +54,13 @@ class Attempt:
         self.launch = launch
         self.change = change
         self.address = read_address(launch, environ)
+        argv, container = _watched_container(launch, log_path.with_suffix(".cid"))
         self.process = start(
-            launch.argv,
+            argv,
             env={**environ, **launch.env},
             log_path=log_path,
             pass_through=pass_through,
+            container=container,
         )
         self.log = self.process.output.log
         self.reading = Reading(self.process.output)
@@ -131,3 +133,17 @@ class Attempt:
         finally:
             # A log file that is whole will be read again; of a cut one, the live reading is all there is.
             self.reading.close(0 if self.log.failure is None else READING_SECONDS)
+
+
+def _watched_container(launch: Launch, cid_file: Path) -> tuple[Sequence[str], tuple[str, Path] | None]:
+    """The command as it is started: a container's id is written down, so that the container can be ended."""
+    container = launch.container
+    if container is None:
+        return launch.argv, None
+    given = container.cid_file(launch.argv)
+    engine = launch.argv[container.program]
+    if given is not None:
+        return launch.argv, (engine, Path(given))
+    cid_file.unlink(missing_ok=True)
+    words = ["--cidfile", str(cid_file)]
+    return [*launch.argv[: container.image], *words, *launch.argv[container.image :]], (engine, cid_file)

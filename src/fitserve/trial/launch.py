@@ -134,6 +134,7 @@ def launch(
     env: Mapping[str, str],
     log_path: Path,
     pass_through: bool = False,
+    container: tuple[str, Path] | None = None,
 ) -> Process:
     """Start a program in a session of its own, under a reaper.
 
@@ -143,6 +144,7 @@ def launch(
         log_path: where its output is kept.
         pass_through: its output also goes to our own streams, and it reads our standard input; else both of its
             streams share one pipe, which keeps their order.
+        container: the container engine's program and the file that it writes the container's id to.
 
     Raises:
         MachineError: there is no such program, it cannot be run, or the log cannot be written.
@@ -154,8 +156,14 @@ def launch(
     status_read, status_write = os.pipe()
     out_read, out_write = open_pipe()
     err_read, err_write = open_pipe() if pass_through else (None, None)
+    engine, cid_file = container or ("", "")
     keeper = subprocess.Popen(
-        [sys.executable, "-I", "-S", reaper.__file__, str(control_read), str(status_write), "--", *argv],
+        [
+            *(sys.executable, "-I", "-S", reaper.__file__),
+            *(str(control_read), str(status_write), engine, str(cid_file)),
+            "--",
+            *argv,
+        ],
         env=dict(env),
         stdin=None if pass_through else subprocess.DEVNULL,
         stdout=out_write,

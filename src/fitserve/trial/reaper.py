@@ -1,12 +1,14 @@
 """The process between the tool and what it starts: nothing below it outlives the tool.
 
-It is a program of its own (``python -I -S reaper.py CONTROL STATUS -- ARGV``) that imports the standard library
+It is a program of its own (``python -I -S reaper.py CONTROL STATUS ENGINE CIDFILE -- ARGV``) that imports the standard library
 alone, so that it is there within some 20 milliseconds. It becomes the subreaper of everything below it: a process that
 leaves its group or session, or loses its parent, stays its descendant. Its standard streams are the program's.
 
 From CONTROL, a pipe, it reads lines: ``signal N`` goes to the program; ``end SECONDS`` ends everything, gently first.
 When the pipe closes, the tool is gone, and it ends everything. To STATUS it writes lines: ``started PID``,
 ``failed ERRNO``, ``exited CODE`` (negative: the signal), ``gone`` when nothing is left.
+
+A container is nobody's descendant: where ENGINE (docker) is given, the container whose id is in CIDFILE is killed at the end.
 """
 
 import contextlib
@@ -27,6 +29,9 @@ ORPHANED_GRACE_SECONDS = 2.0
 LEFTOVER_GRACE_SECONDS = 1.0
 """How long the program's own processes may take to end after it."""
 
+CONTAINER_SECONDS = 5.0
+"""How long the container's engine may take to kill it."""
+
 _TICK_SECONDS = 0.05
 
 
@@ -37,7 +42,7 @@ def main(arguments: list[str]) -> int:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         program = subprocess.Popen(
-            arguments[3:],
+            arguments[5:],
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
@@ -47,6 +52,8 @@ def main(arguments: list[str]) -> int:
     _let_go_of_streams()
     _tell(status, f"started {program.pid}")
     _Keeper(program.pid, control, status, wake).keep()
+    _kill_container(arguments[2], arguments[3])
+    _tell(status, "gone")
     return 0
 
 
@@ -90,7 +97,6 @@ class _Keeper:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 kill_all(signal.SIGKILL)
             self.listen()
-        _tell(self.status, "gone")
 
     def collect(self) -> None:
         """Take the exit codes of whatever has ended."""
@@ -164,6 +170,17 @@ def kill_all(number: int) -> None:
         for pid in new:
             _send(pid, number)
         sent |= new
+
+
+def _kill_container(engine: str, cid_file: str) -> None:
+    """Kill the container that the program has left, if it has; one that has ended is not harmed."""
+    if not engine:
+        return
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with open(cid_file, encoding="ascii") as file:  # noqa: PTH123 - pathlib would double the start
+            container = file.read().strip()
+        os.unlink(cid_file)  # noqa: PTH108 - as above
+        subprocess.run([engine, "kill", container], check=False, timeout=CONTAINER_SECONDS)
 
 
 def _living_parent(pid: int) -> int | None:
