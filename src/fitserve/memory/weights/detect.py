@@ -148,10 +148,11 @@ def _fbgemm_fp8(found: dict[str, Any], renames: Renames, version: str) -> Quanti
 def _gptq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
     if found.get("dynamic"):
         raise NotModelledError("GPTQ with rules for single layers (dynamic)")
+    if found.get("desc_act") is True:
+        raise NotModelledError("GPTQ with activation order (desc_act)")
     scheme = Gptq(
         bits=_whole(found, "bits", default=4),
         group=_whole(found, "group_size", default=128),
-        desc_act=found.get("desc_act") is True,
     )
     ignored = renamed(_names(found, "modules_to_not_convert"), renames)
     head = found.get("lm_head") is True

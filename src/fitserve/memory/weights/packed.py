@@ -7,41 +7,45 @@ Source: vLLM 0.32 ``layers/quantization/auto_gptq.py``, ``auto_awq.py``,
 import msgspec
 
 from fitserve.memory.weights.schemes import expert_biases
-from fitserve.memory.weights.shapes import ExpertsShape, LinearShape
+from fitserve.memory.weights.shapes import ExpertsShape, LinearShape, NotModelledError
 
 _WORD = 4
 
 
+def group_count(inputs: int, group: int) -> int:
+    """Groups of columns that share a scale; one where the whole row does.
+
+    Raises:
+        NotModelledError: ranks cut through a group, which vLLM refuses or solves in its own way.
+    """
+    if group == -1:
+        return 1
+    if inputs % group:
+        raise NotModelledError(f"a width of {inputs} on each rank is no multiple of the group size {group}")
+    return inputs // group
+
+
 class Gptq(msgspec.Struct, frozen=True):
-    """GPTQ: packed along the columns, zero points always, and the order of the columns."""
+    """GPTQ: packed along the columns, zero points always; experts have biases whether they use them or not."""
 
     bits: int
     group: int
-    desc_act: bool = False
 
-    def _groups(self, inputs: int, all_inputs: int) -> int:
-        if self.group == -1:
-            return 1
-        return (all_inputs if self.desc_act else inputs) // self.group
+    def _part(self, rows: int, inputs: int, element_bytes: int) -> int:
+        groups = group_count(inputs, self.group)
+        weight = inputs * self.bits // 32 * rows * _WORD
+        return weight + groups * (rows * element_bytes + rows * self.bits // 32 * _WORD)
 
     def linear(self, shape: LinearShape) -> int:
-        """Words, order, zero points, scales."""
-        groups = self._groups(shape.inputs, shape.all_inputs)
-        weight = shape.inputs * self.bits // 32 * shape.rows * _WORD
-        zeros = groups * (shape.rows * self.bits // 32) * _WORD
-        return weight + shape.inputs * _WORD + zeros + groups * shape.rows * shape.element_bytes
+        """Words, zero points, scales."""
+        return self._part(shape.rows, shape.inputs, shape.element_bytes)
 
     def experts(self, shape: ExpertsShape) -> int:
-        """Words, zero points and scales of both products of each expert."""
-        total = 0
-        for rows, inputs in (
-            (shape.projections * shape.intermediate, shape.hidden),
-            (shape.hidden, shape.intermediate),
-        ):
-            groups = 1 if self.group == -1 else inputs // self.group
-            total += inputs * self.bits // 32 * rows * _WORD
-            total += groups * (rows * shape.element_bytes + rows * self.bits // 32 * _WORD)
-        return shape.count * total + expert_biases(shape)
+        """The same for both products of each expert."""
+        rows = shape.projections * shape.intermediate
+        each = self._part(rows, shape.hidden, shape.element_bytes)
+        each += self._part(shape.hidden, shape.intermediate, shape.element_bytes)
+        return shape.count * each + expert_biases(shape._replace(biased=True))
 
 
 class Awq(msgspec.Struct, frozen=True):
@@ -52,7 +56,7 @@ class Awq(msgspec.Struct, frozen=True):
 
     def linear(self, shape: LinearShape) -> int:
         """Words, zero points, scales."""
-        groups = 1 if self.group == -1 else shape.inputs // self.group
+        groups = group_count(shape.inputs, self.group)
         packed_rows = shape.rows * self.bits // 32 * _WORD
         return packed_rows * (shape.inputs + groups) + groups * shape.rows * shape.element_bytes
 
@@ -77,12 +81,9 @@ class PackedGroups(msgspec.Struct, frozen=True):
     group: int
     symmetric: bool = True
 
-    def _groups(self, inputs: int) -> int:
-        return 1 if self.group == -1 else inputs // self.group
-
     def linear(self, shape: LinearShape) -> int:
         """Words, scales, zero points, and two 64 bit numbers for the shape."""
-        groups = self._groups(shape.inputs)
+        groups = group_count(shape.inputs, self.group)
         weight = shape.rows * (shape.inputs * self.bits // 32) * _WORD
         zeros = 0 if self.symmetric else (shape.rows * self.bits // 32) * groups * _WORD
         return weight + groups * shape.rows * shape.element_bytes + zeros + 16
@@ -92,7 +93,7 @@ class PackedGroups(msgspec.Struct, frozen=True):
         first_rows = shape.projections * shape.intermediate
         total = 0
         for rows, inputs in ((first_rows, shape.hidden), (shape.hidden, shape.intermediate)):
-            groups = self._groups(inputs)
+            groups = group_count(inputs, self.group)
             total += rows * (inputs * self.bits // 32) * _WORD + groups * rows * shape.element_bytes
             total += 0 if self.symmetric else (rows * self.bits // 32) * groups * _WORD
             total += 2 * shape.element_bytes

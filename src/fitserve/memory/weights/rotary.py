@@ -10,6 +10,7 @@ from typing import Any
 
 from fitserve.facts.model_config import read_integer
 from fitserve.memory.weights.inventory import Inventory
+from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.shapes import NotModelledError
 
 _NESTED = ("full_attention", "sliding_attention", "linear_attention", "chunked_attention")
@@ -52,7 +53,7 @@ def rotary_rows(parameters: dict[str, Any], max_position: int, *, mrope_factor: 
     match kind:
         case "default" | "mrope":
             return max_position * mrope_factor if mrope or kind == "mrope" else max_position
-        case "llama3" | "proportional" | "mllama4":
+        case "llama3" | "proportional" | "mllama4" | "dynamic":
             return max_position
         case "linear" | "ntk":
             return int(max_position * _number(parameters, "factor"))
@@ -110,3 +111,15 @@ def add_rotary(
         (head_dim, wide, rows, layer_type, key),
         rows * wide * (inventory.element if element is None else element),
     )
+
+
+def add_frequencies(build: Build, head_dim: int) -> None:
+    """The frequencies of a model that vLLM runs through Transformers since 0.32; a cache in the releases before.
+
+    Source: buffers of such models in vLLM 0.32 (``inv_freq`` and ``original_inv_freq``, float32).
+    """
+    if not build.at_least("0.32.0"):
+        add_rotary(build.inventory, build.text, head_dim, source=build.config.source)
+        return
+    columns = rotary_dim(build.text, rope_parameters(build.text), head_dim)
+    build.inventory.rotary("frequencies", 2 * (columns // 2) * 4)

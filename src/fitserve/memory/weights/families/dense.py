@@ -7,7 +7,8 @@ Source: vLLM 0.32 ``models/llama.py``, ``qwen2.py``, ``qwen3.py``, ``gemma*.py``
 import msgspec
 
 from fitserve.memory.weights.model import Build
-from fitserve.memory.weights.rotary import add_rotary
+from fitserve.memory.weights.rotary import add_frequencies, add_rotary
+from fitserve.memory.weights.shapes import kv_heads_on_rank
 
 _GEMMA2_NORMS = 4
 
@@ -20,11 +21,13 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
         out_bias: so has the output projection; None: like query, key and value.
         mlp_bias: the feed-forward network has biases; None: as ``mlp_bias`` says.
         gated: it is gated.
-        qk_norm: norms of query and key: of one head each, or of all heads.
+        qk_norm: norms of query and key: over a ``head``, over ``all`` heads on each rank, or over its ``own``.
         norms: norms in each layer.
         norm_bias: each norm has a bias.
+        last_norm: there is a norm with weights behind the layers.
         tied: what holds where the configuration does not say whether embeddings are tied.
         rotary: positions turn the heads.
+        through_transformers: vLLM runs the model through Transformers since 0.32, which keeps frequencies, no cache.
         prefix: vLLM's name of the stack.
         head: vLLM's name of the output layer.
     """
@@ -36,8 +39,10 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
     qk_norm: str = ""
     norms: int = 2
     norm_bias: bool = False
+    last_norm: bool = True
     tied: bool = False
     rotary: bool = True
+    through_transformers: bool = False
     prefix: str = "model"
     head: str = "lm_head"
 
@@ -65,8 +70,12 @@ def attention(
         inventory.numbers(2 * size)
     elif how.qk_norm == "all":
         inventory.numbers((heads + kv_heads) * size)
+    elif how.qk_norm == "own":
+        inventory.numbers((heads // inventory.tp + kv_heads_on_rank(kv_heads, inventory.tp)) * size)
     inventory.attention()
-    if how.rotary:
+    if how.through_transformers:
+        add_frequencies(build, size)
+    elif how.rotary:
         add_rotary(
             inventory,
             build.text,
@@ -99,4 +108,42 @@ def dense(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
         inventory.numbers(norms(build, how))
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
-    build.ends(norm=hidden * (2 if how.norm_bias else 1), tied=tied(build, how.tied), head=how.head)
+    last = hidden * (2 if how.norm_bias else 1) if how.last_norm else 0
+    build.ends(norm=last, tied=tied(build, how.tied), head=how.head)
+
+
+def stablelm(build: Build) -> None:
+    """StableLM: layer norms, and biases of query, key and value where it says so."""
+    dense(build, Dense(qkv_bias=build.flag("use_qkv_bias"), out_bias=False, mlp_bias=False, norm_bias=True))
+
+
+def starcoder2(build: Build) -> None:
+    """StarCoder 2: no gate, and biases everywhere where it says so."""
+    bias = build.flag("use_bias", default=True)
+    how = Dense(qkv_bias=bias, out_bias=bias, mlp_bias=bias, gated=False, norm_bias=True, tied=True)
+    dense(build, msgspec.structs.replace(how, through_transformers=True))
+
+
+def cohere(build: Build) -> None:
+    """Command R: one norm a layer, always tied."""
+    qk_norm = "own" if build.flag("use_qk_norm") else ""
+    dense(build, Dense(out_bias=None, mlp_bias=False, norms=1, qk_norm=qk_norm, tied=True))
+
+
+def olmo3(build: Build) -> None:
+    """OLMo 3: frequencies for each kind of layers."""
+    dense(build, Dense(mlp_bias=False, qk_norm="all", through_transformers=True))
+    if build.at_least("0.32.0"):
+        build.inventory.rotary("frequencies of windowed layers", 2 * (build.head_dim // 2) * 4)
+
+
+def seed_oss(build: Build) -> None:
+    """Seed-OSS: the output projection's bias has a setting of its own."""
+    out_bias = build.flag("attention_out_bias")
+    dense(build, Dense(out_bias=out_bias, through_transformers=True))
+
+
+def ernie45(build: Build) -> None:
+    """ERNIE 4.5 without experts."""
+    bias = build.flag("use_bias")
+    dense(build, Dense(qkv_bias=bias, out_bias=bias, mlp_bias=bias, tied=True))

@@ -5,8 +5,9 @@ Source: vLLM 0.32 ``models/mixtral.py``, ``qwen3_moe.py``, ``qwen2_moe.py``, ``m
 """
 
 from fitserve.memory.weights.families.dense import Dense, attention, tied
+from fitserve.memory.weights.families.state import granite_experts
 from fitserve.memory.weights.model import Build
-from fitserve.memory.weights.rotary import add_rotary
+from fitserve.memory.weights.rotary import add_frequencies, add_rotary
 from fitserve.memory.weights.shapes import NotModelledError, kv_heads_on_rank
 
 _FLOAT32 = 4
@@ -144,3 +145,167 @@ def mimo_v2(build: Build) -> None:
 
     build.stack(build.integer("num_hidden_layers"), add, kind)
     build.ends(tied=tied(build, default=False))
+
+
+def llama4(build: Build, prefix: str = "model", head: str = "lm_head") -> None:
+    """Llama 4: dense and routed layers in turn, a shared expert in each routed one."""
+    inventory, hidden = build.inventory, build.hidden
+    experts, step = build.integer("num_local_experts"), build.integer("interleave_moe_layer_step")
+    chosen = build.text.get("moe_layers")
+    turns = build.text.get("no_rope_layers")
+    count = build.integer("num_hidden_layers")
+
+    def routed(index: int) -> bool:
+        if isinstance(chosen, list) and chosen:
+            return index in chosen
+        return step > 0 and (index + 1) % step == 0
+
+    def rotates(index: int) -> bool:
+        if isinstance(turns, list) and len(turns) >= count:
+            return bool(turns[index])
+        return bool((index + 1) % 4)
+
+    def add(index: int) -> None:
+        name = f"{prefix}.layers.{index}"
+        attention(build, Dense(rotary=rotates(index)), f"{name}.self_attn")
+        inventory.numbers(2 * hidden)
+        if routed(index):
+            inventory.numbers(experts * hidden)
+            inventory.gated_mlp(
+                f"{name}.feed_forward.shared_expert", hidden, build.integer("intermediate_size")
+            )
+            inventory.experts(
+                f"{name}.feed_forward.experts", experts, hidden, build.integer("intermediate_size")
+            )
+        else:
+            inventory.gated_mlp(f"{name}.feed_forward", hidden, build.integer("intermediate_size_mlp"))
+
+    build.stack(count, add, lambda index: (routed(index), rotates(index)))
+    build.ends(tied=tied(build, default=False), head=head)
+
+
+def granite_moe(build: Build) -> None:
+    """Granite 3 with experts, with or without a shared network."""
+    inventory = build.inventory
+    shared = build.integer("shared_intermediate_size", default=0)
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        attention(build, Dense(), f"{name}.self_attn")
+        inventory.numbers(2 * build.hidden)
+        granite_experts(build, name, build.integer("num_local_experts"), shared)
+
+    build.stack(build.integer("num_hidden_layers"), add)
+    build.ends(tied=tied(build, default=False))
+
+
+def olmoe(build: Build) -> None:
+    """OLMoE: norms over all heads, a gate and experts in every layer."""
+    inventory, hidden, experts = build.inventory, build.hidden, build.integer("num_experts")
+    kv_heads = kv_heads_on_rank(build.kv_heads, inventory.tp)
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        attention(build, Dense(qkv_bias=False, out_bias=False), f"{name}.self_attn")
+        inventory.numbers((build.heads // inventory.tp + kv_heads) * build.head_dim + 2 * hidden)
+        inventory.numbers(experts * hidden)
+        inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
+
+    build.stack(build.integer("num_hidden_layers"), add)
+    build.ends(tied=tied(build, default=False))
+
+
+def phi_moe(build: Build) -> None:
+    """Phi 3.5 MoE."""
+    inventory, hidden, experts = build.inventory, build.hidden, build.integer("num_local_experts")
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        attention(build, Dense(rotary=False), f"{name}.self_attn")
+        inventory.numbers(experts * hidden + 4 * hidden)
+        inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
+        add_frequencies(build, build.head_dim)
+
+    build.stack(build.integer("num_hidden_layers"), add)
+    build.ends(norm=2 * hidden, tied=tied(build, default=False))
+
+
+def glm4_moe(build: Build) -> None:
+    """GLM 4.5 to 4.7 without latent attention."""
+    inventory, hidden, experts = build.inventory, build.hidden, build.integer("n_routed_experts")
+    first, intermediate = (
+        build.integer("first_k_dense_replace", default=0),
+        build.integer("moe_intermediate_size"),
+    )
+    how = Dense(out_bias=False, qk_norm="head" if build.flag("use_qk_norm") else "")
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        attention(build, how, f"{name}.self_attn")
+        inventory.numbers(2 * hidden)
+        if index < first:
+            inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
+            return
+        inventory.numbers(experts * (hidden + 1), _FLOAT32)
+        shared = build.integer("n_shared_experts", default=0)
+        if shared:
+            inventory.gated_mlp(f"{name}.mlp.shared_experts", hidden, shared * intermediate)
+        inventory.experts(f"{name}.mlp.experts", experts, hidden, intermediate)
+
+    build.stack(build.integer("num_hidden_layers"), add, lambda index: index < first)
+    build.ends(tied=tied(build, default=False))
+
+
+def ernie45_moe(build: Build) -> None:
+    """ERNIE 4.5 with experts."""
+    inventory, hidden, experts = build.inventory, build.hidden, build.integer("moe_num_experts")
+    intermediate = build.integer("moe_intermediate_size")
+    start, every = (
+        build.integer("moe_layer_start_index", default=0),
+        max(1, build.integer("moe_layer_interval", default=1)),
+    )
+    count = build.integer("num_hidden_layers")
+    end = build.integer("moe_layer_end_index", default=count - 1)
+    bias = build.flag("use_bias")
+
+    def routed(index: int) -> bool:
+        return (index + 1) % every == 0 and start <= index <= end
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        attention(build, Dense(qkv_bias=bias, out_bias=bias), f"{name}.self_attn")
+        inventory.numbers(2 * hidden)
+        if not routed(index):
+            inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"), bias=bias)
+            return
+        inventory.numbers(experts * (hidden + 1), _FLOAT32)
+        shared = build.integer("moe_num_shared_experts", default=0)
+        if shared:
+            inventory.gated_mlp(f"{name}.mlp.shared_experts", hidden, shared * intermediate, bias=bias)
+        inventory.experts(f"{name}.mlp.experts", experts, hidden, intermediate)
+
+    build.stack(count, add, routed)
+    build.ends(tied=tied(build, default=True))
+
+
+def dbrx(build: Build) -> None:
+    """DBRX."""
+    inventory, hidden = build.inventory, build.hidden
+    attend, inner = build.text.get("attn_config"), build.text.get("ffn_config")
+    if not isinstance(attend, dict) or not isinstance(inner, dict):
+        raise NotModelledError("DBRX without attn_config and ffn_config")
+    experts, size = build.of(inner, "moe_num_experts"), hidden // build.heads
+
+    def add(index: int) -> None:
+        name = f"transformer.blocks.{index}"
+        kv_heads = build.of(attend, "kv_n_heads")
+        inventory.qkv(f"{name}.norm_attn_norm.attn.Wqkv", hidden, build.heads, kv_heads, size, shards=())
+        inventory.row(f"{name}.norm_attn_norm.attn.out_proj", hidden, hidden)
+        inventory.numbers(2 * hidden + experts * hidden)
+        inventory.attention()
+        positions = build.integer("max_seq_len")
+        add_rotary(inventory, build.text, size, source=build.config.source, max_position=positions)
+        inventory.experts(f"{name}.ffn.experts", experts, hidden, build.of(inner, "ffn_hidden_size"))
+
+    build.stack(build.integer("n_layers"), add)
+    build.ends(tied=False)

@@ -6,16 +6,21 @@ Source: vLLM 0.32 ``models/qwen3_vl.py``, ``qwen3_5.py``, ``qwen2_vl.py``, ``gem
 
 from collections.abc import Callable
 
+from fitserve.memory.weights.compressed import CompressedQuantiser
 from fitserve.memory.weights.families.dense import Dense, dense
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
-from fitserve.memory.weights.families.moe import qwen_moe
+from fitserve.memory.weights.families.mla import deepseek
+from fitserve.memory.weights.families.moe import llama4, qwen_moe
 from fitserve.memory.weights.families.vision import (
+    clip_tower,
     pixtral_tower,
     qwen2_tower,
     qwen3_tower,
     qwen25_tower,
 )
 from fitserve.memory.weights.model import Build
+from fitserve.memory.weights.quantiser import Quantiser
+from fitserve.memory.weights.shapes import NotModelledError
 
 _QWEN3 = Dense(
     out_bias=False,
@@ -90,3 +95,121 @@ def _mistral3_tower(build: Build) -> None:
     inventory.column("multi_modal_projector.patch_merger.merging_layer", seen * merge, seen, whole=True)
     inventory.column("multi_modal_projector.linear_1", seen, hidden, bias=bias)
     inventory.row("multi_modal_projector.linear_2", hidden, hidden, bias=bias)
+
+
+def llava(build: Build, *, newline: bool) -> None:
+    """LLaVA and LLaVA-NeXT around a Llama, Mistral or Granite.
+
+    Raises:
+        NotModelledError: another tower or language model.
+    """
+    text_kind = str(build.text.get("model_type"))
+    if text_kind not in {"llama", "mistral", "granite"}:
+        raise NotModelledError(f"LLaVA around {text_kind!r}")
+    with_tower(build, lambda inner: _llava_tower(inner, newline=newline))
+    default = text_kind == "granite"
+    dense(build, Dense(prefix="language_model.model", head="language_model.lm_head", tied=default))
+
+
+def _llava_tower(build: Build, *, newline: bool) -> None:
+    part, inventory, data = build.part("vision_config"), build.inventory, build.config.data
+    kind = part.get("model_type")
+    if kind not in {"clip_vision_model", "siglip_vision_model"}:
+        raise NotModelledError(f"a vision tower of kind {kind!r}")
+    chosen = data.get("vision_feature_layer", -2)
+    several = chosen if isinstance(chosen, list) else [chosen]
+    if not all(isinstance(layer, int) for layer in several) or not several:
+        raise NotModelledError("LLaVA without vision_feature_layer")
+    layers = build.of(part, "num_hidden_layers")
+    deepest = max(layer if layer >= 0 else layers + layer + 1 for layer in several)
+    clip = kind == "clip_vision_model"
+    tower = "vision_tower.vision_model"
+    clip_tower(build, part, tower, skip_layers=layers - deepest, clip=clip, post_norm=False)
+    seen, hidden = build.of(part, "hidden_size") * len(several), build.hidden
+    bias = data.get("multimodal_projector_bias", True) is True
+    inventory.column("multi_modal_projector.linear_1", seen, hidden, bias=bias)
+    inventory.row("multi_modal_projector.linear_2", hidden, hidden, bias=bias)
+    if newline:
+        inventory.numbers(hidden)
+
+
+def kimi_k25(build: Build) -> None:
+    """Kimi K2.5: MoonViT, which compressed-tensors leaves as it is, before DeepSeek V3."""
+    quantiser = build.inventory.quantiser
+    if isinstance(quantiser, CompressedQuantiser):
+        build.inventory.quantiser = Quantiser()
+    with_tower(build, _moonvit)
+    build.inventory.quantiser = quantiser
+    deepseek(build, "language_model.model", "language_model.lm_head")
+
+
+def _moonvit(build: Build) -> None:
+    part, inventory = build.part("vision_config"), build.inventory
+    hidden, heads = build.of(part, "vt_hidden_size"), build.of(part, "vt_num_attention_heads")
+    intermediate, patch = build.of(part, "vt_intermediate_size"), build.of(part, "patch_size")
+    grid = build.of(part, "init_pos_emb_height") * build.of(part, "init_pos_emb_width")
+    inventory.numbers(hidden * (3 * patch**2 + 1 + grid))
+    times = inventory.element if type(inventory.quantiser) is Quantiser else 4
+    inventory.buffers += build.of(part, "init_pos_emb_time") * hidden * times
+
+    def add(index: int) -> None:
+        name = f"vision_tower.encoder.blocks.{index}"
+        inventory.numbers(4 * hidden)
+        inventory.qkv(f"{name}.wqkv", hidden, heads, heads, hidden // heads, bias=True, shards=())
+        inventory.row(f"{name}.wo", hidden, hidden, bias=True)
+        inventory.column(f"{name}.mlp.fc0", hidden, intermediate, bias=True)
+        inventory.row(f"{name}.mlp.fc1", intermediate, hidden, bias=True)
+
+    inventory.layers(range(build.of(part, "vt_num_hidden_layers")), add, lambda _index: None)
+    kernel = part.get("merge_kernel_size")
+    if not (isinstance(kernel, list) and len(kernel) == 2 and all(isinstance(side, int) for side in kernel)):
+        raise NotModelledError("MoonViT without merge_kernel_size")
+    merged = hidden * kernel[0] * kernel[1]
+    inventory.numbers(4 * hidden)
+    inventory.column("mm_projector.linear_1", merged, merged, bias=True, whole=True)
+    inventory.column("mm_projector.linear_2", merged, build.hidden, bias=True, whole=True)
+
+
+def llama4_vision(build: Build) -> None:
+    """Llama 4 with its tower."""
+    with_tower(build, _llama4_tower)
+    llama4(build, "language_model.model", "language_model.lm_head")
+
+
+_LLAMA4_VISION = {
+    "hidden_size": 768,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 16,
+    "intermediate_size": 5632,
+    "image_size": 448,
+    "patch_size": 14,
+    "projector_input_dim": 4096,
+    "projector_output_dim": 4096,
+    "vision_output_dim": 7680,
+}
+"""What holds where a configuration leaves it out. Source: transformers 5.19 ``Llama4VisionConfig``."""
+
+
+def _llama4_tower(build: Build) -> None:
+    found, inventory = build.config.data.get("vision_config"), build.inventory
+    part = _LLAMA4_VISION | (found if isinstance(found, dict) else {})
+    hidden, heads = build.of(part, "hidden_size"), build.of(part, "num_attention_heads")
+    intermediate, patch = build.of(part, "intermediate_size"), build.of(part, "patch_size")
+    positions = (build.of(part, "image_size") // max(1, patch)) ** 2 + 1
+    inventory.numbers(hidden * (1 + positions + 4))
+    inventory.column("vision_model.patch_embedding.linear", 3 * patch**2, hidden)
+    inventory.rotary("vision", positions * (hidden // heads // 2) * 8)
+
+    def add(index: int) -> None:
+        name = f"vision_model.model.layers.{index}"
+        inventory.numbers(4 * hidden)
+        inventory.qkv(f"{name}.self_attn.qkv_proj", hidden, heads, heads, hidden // heads, bias=True)
+        inventory.row(f"{name}.self_attn.o_proj", hidden, hidden, bias=True)
+        inventory.column(f"{name}.mlp.fc1", hidden, intermediate, bias=True)
+        inventory.row(f"{name}.mlp.fc2", intermediate, hidden, bias=True)
+
+    inventory.layers(range(build.of(part, "num_hidden_layers")), add, lambda _index: None)
+    width, out = build.of(part, "projector_input_dim"), build.of(part, "projector_output_dim")
+    inventory.column("vision_model.vision_adapter.mlp.fc1", intermediate, width)
+    inventory.row("vision_model.vision_adapter.mlp.fc2", width, out)
+    inventory.column("multi_modal_projector.linear_1", build.of(part, "vision_output_dim"), build.hidden)

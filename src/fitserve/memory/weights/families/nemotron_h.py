@@ -7,6 +7,7 @@ from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.shapes import NotModelledError, divided
 
 _FLOAT32 = 4
+_KINDS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 
 def mamba2(
@@ -98,6 +99,9 @@ def _experts(build: Build, name: str) -> None:
 def nemotron_h(build: Build) -> None:
     """Count the model."""
     pattern = build.text.get("hybrid_override_pattern")
+    types = build.text.get("layers_block_type")
+    if not isinstance(pattern, str) and isinstance(types, list):
+        pattern = "".join(_KINDS.get(str(kind), "?") for kind in types)
     if not isinstance(pattern, str):
         raise NotModelledError("Nemotron-H without hybrid_override_pattern")
     network = build.text.get("intermediate_size")

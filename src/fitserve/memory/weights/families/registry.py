@@ -4,11 +4,48 @@ from collections.abc import Callable
 
 import msgspec
 
-from fitserve.memory.weights.families.dense import Dense, dense
+from fitserve.memory.weights.families.classic import (
+    bloom,
+    falcon,
+    gpt2,
+    gpt_bigcode,
+    gpt_j,
+    gpt_neox,
+    mpt,
+    opt,
+)
+from fitserve.memory.weights.families.dense import (
+    Dense,
+    cohere,
+    dense,
+    ernie45,
+    olmo3,
+    seed_oss,
+    starcoder2,
+    stablelm,
+)
+from fitserve.memory.weights.families.encoders import bert, whisper
+from fitserve.memory.weights.families.gemma import gemma, gemma3_vision, gemma4, gemma4_vision
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
 from fitserve.memory.weights.families.mla import deepseek
-from fitserve.memory.weights.families.moe import gpt_oss, mimo_v2, minimax_m2, mixtral, qwen_moe
+from fitserve.memory.weights.families.moe import (
+    dbrx,
+    ernie45_moe,
+    glm4_moe,
+    gpt_oss,
+    granite_moe,
+    llama4,
+    mimo_v2,
+    minimax_m2,
+    mixtral,
+    olmoe,
+    phi_moe,
+    qwen_moe,
+)
 from fitserve.memory.weights.families.multimodal import (
+    kimi_k25,
+    llama4_vision,
+    llava,
     mistral3,
     qwen2_vl,
     qwen3_vl,
@@ -17,6 +54,7 @@ from fitserve.memory.weights.families.multimodal import (
     qwen35,
 )
 from fitserve.memory.weights.families.nemotron_h import nemotron_h
+from fitserve.memory.weights.families.state import falcon_h1, granite_hybrid, jamba, mamba, mamba2_decoder
 from fitserve.memory.weights.model import Build
 
 
@@ -85,4 +123,72 @@ FAMILIES: dict[str, Family] = {
     "Qwen2_5_VLForConditionalGeneration": Family(qwen25_vl, _QWEN_VL),
     "Mistral3ForConditionalGeneration": Family(mistral3, _LLAVA),
     "NemotronHForCausalLM": Family(nemotron_h, (("backbone", "model"),)),
+    "GemmaForCausalLM": Family(lambda build: gemma(build, norms=2, qk_norm=False)),
+    "Gemma2ForCausalLM": Family(lambda build: gemma(build, norms=4, qk_norm=False)),
+    "Gemma3ForCausalLM": Family(lambda build: gemma(build, norms=4, qk_norm=True, local_rotary=True)),
+    "Gemma3ForConditionalGeneration": Family(gemma3_vision, _LLAVA),
+    "Gemma4ForCausalLM": Family(gemma4),
+    "Gemma4ForConditionalGeneration": Family(
+        gemma4_vision, (*_LLAVA, ("model.embed_vision.", "embed_vision."))
+    ),
+    "KimiK25ForConditionalGeneration": Family(
+        kimi_k25, (("language_model.layers.", "language_model.model.layers."),)
+    ),
+    "Llama4ForCausalLM": Family(llama4),
+    "Llama4ForConditionalGeneration": Family(llama4_vision, _LLAVA),
+    "LlavaForConditionalGeneration": Family(lambda build: llava(build, newline=False), _LLAVA),
+    "LlavaNextForConditionalGeneration": Family(lambda build: llava(build, newline=True), _LLAVA),
+    "GraniteForCausalLM": _LLAMA,
+    "Phi3ForCausalLM": _dense(qkv_bias=False, out_bias=False, mlp_bias=False),
+    "PhiForCausalLM": _dense(
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        gated=False,
+        norms=1,
+        norm_bias=True,
+        through_transformers=True,
+    ),
+    "StableLmForCausalLM": Family(stablelm),
+    "Starcoder2ForCausalLM": Family(starcoder2),
+    "CohereForCausalLM": Family(cohere),
+    "Cohere2ForCausalLM": Family(cohere),
+    "OlmoForCausalLM": _dense(
+        out_bias=None, mlp_bias=False, norms=0, last_norm=False, through_transformers=True
+    ),
+    "Olmo2ForCausalLM": _dense(mlp_bias=False, qk_norm="all", through_transformers=True),
+    "Olmo3ForCausalLM": Family(olmo3),
+    "OlmoeForCausalLM": Family(olmoe),
+    "Glm4ForCausalLM": _dense(out_bias=False, mlp_bias=False, norms=4),
+    "GlmForCausalLM": _dense(out_bias=False, mlp_bias=False),
+    "NemotronForCausalLM": _dense(gated=False, norm_bias=True),
+    "SeedOssForCausalLM": Family(seed_oss),
+    "HunYuanDenseV1ForCausalLM": _dense(qk_norm="head", tied=True, through_transformers=True),
+    "Ernie4_5ForCausalLM": Family(ernie45),
+    "Ernie4_5_MoeForCausalLM": Family(ernie45_moe),
+    "GraniteMoeForCausalLM": Family(granite_moe),
+    "GraniteMoeSharedForCausalLM": Family(granite_moe),
+    "GraniteMoeHybridForCausalLM": Family(granite_hybrid),
+    "PhimoeForCausalLM": Family(phi_moe),
+    "PhiMoEForCausalLM": Family(phi_moe),
+    "Glm4MoeForCausalLM": Family(glm4_moe),
+    "DbrxForCausalLM": Family(dbrx),
+    "FalconForCausalLM": Family(falcon),
+    "RWForCausalLM": Family(falcon),
+    "OPTForCausalLM": Family(opt),
+    "GPT2LMHeadModel": Family(gpt2),
+    "GPTJForCausalLM": Family(gpt_j),
+    "GPTNeoXForCausalLM": Family(gpt_neox),
+    "GPTBigCodeForCausalLM": Family(gpt_bigcode),
+    "BloomForCausalLM": Family(bloom),
+    "MPTForCausalLM": Family(mpt),
+    "MptForCausalLM": Family(mpt),
+    "JambaForCausalLM": Family(jamba),
+    "MambaForCausalLM": Family(mamba),
+    "Mamba2ForCausalLM": Family(mamba2_decoder),
+    "FalconH1ForCausalLM": Family(falcon_h1),
+    "BertModel": Family(bert),
+    "RobertaModel": Family(lambda build: bert(build, padded_positions=True)),
+    "XLMRobertaModel": Family(lambda build: bert(build, padded_positions=True)),
+    "WhisperForConditionalGeneration": Family(whisper),
 }
