@@ -15,7 +15,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = '  File "'
 _ENOUGH_EVIDENCE = 2
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 16 << 20
+_LINE_BYTES = 200
+"""What a line costs beyond its text."""
+
 _BLOCK_ENCODER = msgspec.msgpack.Encoder()
 _BLOCK_DECODER = msgspec.msgpack.Decoder(list[tuple[int, str]])
 
@@ -73,7 +76,7 @@ def turned(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         block_bytes = 0
         for line in lines:
             block.append(line)
-            block_bytes += len(line[1])
+            block_bytes += len(line[1]) + _LINE_BYTES
             if block_bytes > _BLOCK_BYTES:
                 sizes.append(spill.write(_BLOCK_ENCODER.encode(block)))
                 block, block_bytes = [], 0

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -14,6 +15,7 @@ from fitserve.facts.reading.pieces import tag_at_end
 from fitserve.facts.reading.record import RECORD, TAG
 from fitserve.facts.reading.wrap import Wrap, joined, wrap_of
 
+_MOST_LINES = 10_000
 _SHARED_CHARACTERS = 6
 _SHARED_STARTS = 3
 _FEWEST_SHARE = 5
@@ -44,7 +46,9 @@ def shape_of(sample: Sequence[str]) -> Shape:
     html = is_html(sample)
     filled = [line for line in sample if line.strip()]
     quoted = 2 * sum(line.startswith((">", "&gt;")) for line in filled) > len(filled)
-    flat = [text for line in sample for text in unpasted(line, html=html, quoted=quoted)]
+    flat = list(
+        islice(chain.from_iterable(unpasted(line, html=html, quoted=quoted) for line in sample), _MOST_LINES)
+    )
     indent = _indent_of(flat)
     lines = [text for line in flat for text in unpasted(line, indent=indent)] if indent else flat
     starts = leads_of(line[: found.start()] for line in lines if (found := RECORD.search(line)))

@@ -15,12 +15,20 @@ from fitserve.facts.reading.stream import LONGEST_LINE_BYTES
 from fitserve.facts.reading.wrap import joined
 
 SAMPLE_LINES = 2000
-"""The lines that tell the shape of a log: so many are held before the first one is given out."""
+"""The lines that tell the shape of a log: at most so many are held before the first one is given out."""
+
+_SAMPLE_BYTES = 4 << 20
 
 
 def all_taken_apart(lines: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
     """Take all lines of a log apart, with the shape that its first ones have."""
-    sample = list(islice(lines, SAMPLE_LINES))
+    sample: list[tuple[int, bytes]] = []
+    sample_bytes = 0
+    for line in islice(lines, SAMPLE_LINES):
+        sample.append(line)
+        sample_bytes += len(line[1])
+        if sample_bytes > _SAMPLE_BYTES:
+            break
     return take_apart(chain(sample, lines), shape_in(sample))
 
 
