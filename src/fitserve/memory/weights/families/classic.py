@@ -39,12 +39,12 @@ def opt(build: Build) -> None:
     build.ends(norm=2 * hidden if normed else 0, tied=tied(build, default=True), width=width)
 
 
-def _gpt_layer(build: Build, name: str, inner: int, kv_heads: int) -> None:
+def _gpt_layer(build: Build, name: str, inner: int, kv_heads: int, *, whole_network: bool = False) -> None:
     inventory, hidden = build.inventory, build.hidden
     inventory.qkv(f"{name}.attn.c_attn", hidden, build.heads, kv_heads, build.head_dim, bias=True, shards=())
     inventory.row(f"{name}.attn.c_proj", hidden, hidden, bias=True)
-    inventory.column(f"{name}.mlp.c_fc", hidden, inner, bias=True)
-    inventory.row(f"{name}.mlp.c_proj", inner, hidden, bias=True)
+    inventory.column(f"{name}.mlp.c_fc", hidden, inner, bias=True, whole=whole_network)
+    inventory.row(f"{name}.mlp.c_proj", inner, hidden, bias=True, whole=whole_network)
     inventory.numbers(4 * hidden)
     inventory.attention()
 
@@ -63,16 +63,22 @@ def gpt2(build: Build) -> None:
 
 
 def gpt_bigcode(build: Build) -> None:
-    """StarCoder and SantaCoder: one key and value head, and a mask that stays."""
+    """StarCoder and SantaCoder: one key and value head.
+
+    Since 0.32 vLLM runs them through Transformers: a mask stays, and every rank holds the whole network.
+    """
     hidden, positions = build.hidden, build.integer("n_positions", "max_position_embeddings")
     inner = build.integer("n_inner", default=4 * hidden)
     kv_heads = 1 if build.flag("multi_query", default=True) else build.heads
+    newer = build.at_least("0.32.0")
     build.inventory.numbers(positions * hidden)
-    if build.at_least("0.32.0"):
+    if newer:
         build.inventory.buffers += positions**2
-    build.stack(
-        build.integer("n_layer"), lambda index: _gpt_layer(build, f"model.h.{index}", inner, kv_heads)
-    )
+
+    def add(index: int) -> None:
+        _gpt_layer(build, f"model.h.{index}", inner, kv_heads, whole_network=newer)
+
+    build.stack(build.integer("n_layer"), add)
     build.ends(norm=2 * hidden, tied=tied(build, default=True))
 
 

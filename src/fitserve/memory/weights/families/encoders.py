@@ -6,22 +6,13 @@ Source: vLLM 0.32 ``models/bert.py``, ``roberta.py``, ``whisper.py``.
 from fitserve.memory.weights.model import Build
 
 
-def bert(build: Build, *, padded_positions: bool = False, pooler: bool = False) -> None:
-    """BERT and RoBERTa: embeddings of words, positions and token types, all padded like a vocabulary.
-
-    Args:
-        build: the model.
-        padded_positions: RoBERTa's positions are divided like a vocabulary.
-        pooler: there is a layer over the first token.
-    """
+def bert(build: Build) -> None:
+    """BERT and RoBERTa: embeddings of words, positions and token types, all padded like a vocabulary."""
     inventory, hidden = build.inventory, build.hidden
     inner, positions = build.integer("intermediate_size"), build.integer("max_position_embeddings")
     inventory.embedding(build.vocabulary, hidden)
     inventory.embedding(build.integer("type_vocab_size"), hidden)
-    if padded_positions:
-        inventory.embedding(positions, hidden)
-    else:
-        inventory.numbers(positions * hidden)
+    inventory.embedding(positions, hidden)
     inventory.numbers(2 * hidden)
     inventory.buffers += 8 * positions
 
@@ -37,8 +28,6 @@ def bert(build: Build, *, padded_positions: bool = False, pooler: bool = False) 
         inventory.attention()
 
     build.stack(build.integer("num_hidden_layers"), add)
-    if pooler:
-        inventory.numbers(hidden * (hidden + 1))
 
 
 def whisper(build: Build) -> None:

@@ -202,13 +202,11 @@ def granite_moe(build: Build) -> None:
 def olmoe(build: Build) -> None:
     """OLMoE: norms over all heads, a gate and experts in every layer."""
     inventory, hidden, experts = build.inventory, build.hidden, build.integer("num_experts")
-    kv_heads = kv_heads_on_rank(build.kv_heads, inventory.tp)
 
     def add(index: int) -> None:
         name = f"model.layers.{index}"
         attention(build, Dense(qkv_bias=False, out_bias=False), f"{name}.self_attn")
-        inventory.numbers((build.heads // inventory.tp + kv_heads) * build.head_dim + 2 * hidden)
-        inventory.numbers(experts * hidden)
+        inventory.numbers((build.heads + build.kv_heads) * build.head_dim + (2 + experts) * hidden)
         inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add)

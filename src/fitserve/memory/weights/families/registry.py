@@ -188,7 +188,7 @@ FAMILIES: dict[str, Family] = {
     "Mamba2ForCausalLM": Family(mamba2_decoder),
     "FalconH1ForCausalLM": Family(falcon_h1),
     "BertModel": Family(bert),
-    "RobertaModel": Family(lambda build: bert(build, padded_positions=True)),
-    "XLMRobertaModel": Family(lambda build: bert(build, padded_positions=True)),
+    "RobertaModel": Family(bert),
+    "XLMRobertaModel": Family(bert),
     "WhisperForConditionalGeneration": Family(whisper),
 }
