@@ -43,6 +43,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
         name: the image.
         host_network: True where the container shares the host's network.
         ports: the published ports: the container's port, and the host's address and port for it.
+        keeps_its_name: True where it stays behind under a name of its own, so that it can be started only once.
     """
 
     program: int
@@ -50,6 +51,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     host_network: bool
     ports: dict[int, tuple[str, int]]
+    keeps_its_name: bool = False
 
     @property
     def is_vllm(self) -> bool:
@@ -103,6 +105,7 @@ def _read_container(words: Sequence[str], program: int) -> Container | None:
         end = at + (2 if words[at] == option and text else 1)
     if end >= len(words):
         return None
+    given = {option for option, _ in options}
     ports = {}
     for option, text in options:
         if option in ("-p", "--publish") and (match := _PUBLISHED.match(text)):
@@ -113,6 +116,7 @@ def _read_container(words: Sequence[str], program: int) -> Container | None:
         name=words[end],
         host_network=any(option in ("--network", "--net") and text == "host" for option, text in options),
         ports=ports,
+        keeps_its_name="--name" in given and "--rm" not in given,
     )
 
 

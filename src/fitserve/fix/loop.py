@@ -88,8 +88,14 @@ def checked_launch(launch: Launch, environ: Mapping[str, str], progress: Progres
 
     Raises:
         MachineError: the port is taken.
-        UsageError: nothing could reach the server.
+        UsageError: nothing could reach the server, or it could be started only once.
     """
+    if launch.container is not None and launch.container.keeps_its_name:
+        raise UsageError(
+            "a second container could not have the name of the first",
+            where=shown(launch.argv, launch.env),
+            hint="leave out --name, or add --rm",
+        )
     ready = with_free_port(launch, environ)
     address = read_address(ready, environ)
     if address.url is None:
@@ -197,7 +203,7 @@ class _Loop:
     def _checked(self, attempt: Attempt, trial: Trial) -> Trial:
         """The served trial, with the cause that the checks have found."""
         self.progress.note(f"checking {attempt.address.url}")
-        verification = prove(attempt, self.options)
+        verification = prove(attempt, self.options, self.progress)
         self._update(verification=verification)
         if verification.passed:
             return msgspec.structs.replace(trial, cause=None)

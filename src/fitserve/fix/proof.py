@@ -5,6 +5,7 @@ import os
 from fitserve.diagnose.finding import Advice, Diagnosis, Evidence, Stage
 from fitserve.fix.options import Options
 from fitserve.trial.attempt import Attempt
+from fitserve.trial.progress import Progress
 from fitserve.verify.options import Options as CheckOptions
 from fitserve.verify.run import verify_server
 from fitserve.verify.verification import Check, Verification
@@ -15,8 +16,8 @@ KEY_VARIABLE = "FITSERVE_TRIAL_API_KEY"
 _STAGES: dict[str, Stage] = {"model-name-unknown": "request", "request-too-long": "request"}
 
 
-def prove(attempt: Attempt, options: Options) -> Verification:
-    """Ask a served trial everything that its user needs of it.
+def prove(attempt: Attempt, options: Options, progress: Progress) -> Verification:
+    """Ask a served trial everything that its user needs of it; the progress is told each answer.
 
     Raises:
         UsageError: its address is not one of this machine's.
@@ -37,6 +38,7 @@ def prove(attempt: Attempt, options: Options) -> Verification:
             max_num_seqs=most if isinstance(most, int) else None,
             profile="quick",
         ),
+        lambda check: progress.tick("checking", attempt.watch.seconds, f"{check.name}: {check.actual}"),
     )
 
 
