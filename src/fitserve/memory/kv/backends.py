@@ -1,0 +1,86 @@
+"""The attention backend, as far as it decides the block size.
+
+Source: ``platforms/cuda.py`` and ``v1/attention/backends/mla/*.py`` of vLLM 0.8.5 to 0.33.0.
+"""
+
+from fitserve.memory.kv.dtypes import is_quantized
+from fitserve.memory.kv.facts import Facts, NotModelledError
+
+_DEFAULT = 16
+_LATENT = {
+    "FLASH_ATTN_MLA": 16,
+    "TRITON_MLA": 16,
+    "FLASHMLA": 64,
+    "CUTLASS_MLA": 128,
+    "FLASHINFER_MLA": 32,
+    "TOKENSPEED_MLA": 32,
+}
+"""The block size of each backend of latent attention where none is asked for."""
+
+
+def kernel_block_size(facts: Facts, dtype: str, *, latent: bool, sparse: bool) -> int:
+    """Tokens a block where no state enlarges it.
+
+    Args:
+        facts: the model and the settings.
+        dtype: the resolved ``kv_cache_dtype``.
+        latent: the model has latent attention.
+        sparse: its latent attention is sparse.
+    """
+    options, device = facts.options, facts.options.device
+    if sparse:
+        return 64
+    if device.compute_capability is None:
+        return _without_cuda(facts)
+    asked = options.block_size
+    if not latent:
+        return asked or _DEFAULT
+    wanted = _LATENT[_latent_backend(facts, dtype)]
+    if asked is None or (not facts.since("0.18.0") and asked % wanted):
+        return wanted
+    return asked
+
+
+def _without_cuda(facts: Facts) -> int:
+    if "cpu" in facts.options.device.name.lower():
+        return facts.options.block_size or (128 if facts.since("0.11.1") else _DEFAULT)
+    if facts.options.block_size is None:
+        raise NotModelledError(
+            f"the attention backend of {facts.options.device.name}, which chooses the block size"
+        )
+    return facts.options.block_size
+
+
+def _latent_backend(facts: Facts, dtype: str) -> str:
+    """The first backend of latent attention that takes the device and the type.
+
+    FlashAttention's needs Hopper and takes no quantised cache; it comes first from 0.12 on.
+    """
+    major = (facts.options.device.compute_capability or (0, 0))[0]
+    if major == 9:
+        if is_quantized(dtype) or not facts.since("0.12.0"):
+            return "FLASHMLA"
+        return "FLASH_ATTN_MLA"
+    if major == 10:
+        return "CUTLASS_MLA"
+    return "TRITON_MLA"
+
+
+def resolved_dtype(facts: Facts, dtype: str, *, sparse: bool) -> str:
+    """The cache's type after the model and its backend have had their say.
+
+    GLM 5 keeps its cache in fp8 on Blackwell. Sparse latent attention keeps a quantised cache in DeepSeek's layout,
+    except with FlashInfer on Blackwell; up to 0.18 it does so unless another type is asked for.
+
+    Source: ``models/config.py`` and ``layers/attention/mla_attention.py`` of vLLM 0.12 to 0.33.
+    """
+    major = (facts.options.device.compute_capability or (0, 0))[0]
+    if not sparse:
+        return dtype
+    if not facts.since("0.19.0"):
+        return "fp8_ds_mla" if dtype == "auto" or dtype.startswith("fp8") else dtype
+    if facts.config.architecture == "GlmMoeDsaForCausalLM" and dtype == "auto" and major == 10:
+        dtype = "fp8_e4m3"
+    if dtype.startswith("fp8") and (major == 9 or (major == 12 and facts.since("0.26.0"))):
+        return "fp8_ds_mla"
+    return "auto" if dtype == "bfloat16" else dtype

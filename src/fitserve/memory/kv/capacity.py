@@ -1,0 +1,230 @@
+"""From bytes to blocks, tokens and concurrency, or to vLLM's refusal.
+
+Source: ``get_kv_cache_configs``, ``get_max_concurrency_for_kv_cache_config`` and the checks beside them in
+``v1/core/kv_cache_utils.py``, vLLM 0.8.5 to 0.33.0.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fitserve.memory.kv.groups import Group, build_groups
+from fitserve.memory.kv.pages import ceil_div, context_parallel, in_flight_tokens, request_pages
+from fitserve.memory.kv.rules import Rules, rules_of
+from fitserve.memory.kv.values import KvCache, KvGroup, LayerSpec, Refusal
+from fitserve.memory.options import EngineOptions
+from fitserve.units import Unknown
+
+_Term = tuple[int, LayerSpec]
+"""Bytes for each page of a spec that a request takes."""
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    """One stage's pool: what a block takes, what a request needs, what is there."""
+
+    bytes_per_block: int
+    terms: tuple[_Term, ...]
+    available_bytes: int
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What a request's pages depend on beside its length."""
+
+    in_flight: int
+    shards: int
+
+    def pages(self, spec: LayerSpec, tokens: int) -> int:
+        return request_pages(spec, tokens, self.in_flight, self.shards)
+
+    def needed_bytes(self, terms: Sequence[_Term], tokens: int) -> int:
+        return sum(weight * self.pages(spec, tokens) for weight, spec in terms)
+
+    def longest(self, terms: Sequence[_Term], available_bytes: int) -> int | None:
+        """The largest number of tokens that needs no more; 0 where none does, None where every length fits."""
+        growing = [
+            (weight, spec)
+            for weight, spec in terms
+            if spec.state_pages is None and spec.kind in ("full", "mla") and weight
+        ]
+        if self.needed_bytes(terms, 1) > available_bytes:
+            return 0
+        if growing:
+            high = min(
+                (available_bytes // weight + 1) * spec.block_size * self.shards for weight, spec in growing
+            )
+        else:
+            high = max((spec.window or 0) for _, spec in terms) + self.in_flight + 1
+            if self.needed_bytes(terms, high) <= available_bytes:
+                return None
+        low = 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.needed_bytes(terms, middle) <= available_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def capacity(
+    specs: tuple[LayerSpec, ...], options: EngineOptions, kv_cache_bytes: int | Sequence[int]
+) -> KvCache | Refusal | Unknown:
+    """What fits into the KV cache's memory.
+
+    Args:
+        specs: the layers, from ``layer_specs``.
+        options: vLLM's settings; ``max_model_len`` must be set.
+        kv_cache_bytes: the memory of every rank's KV cache, or of each pipeline stage's.
+    """
+    if options.max_model_len is None:
+        return Unknown("max_model_len is not known")
+    rules = rules_of(options.vllm_version)
+    stages = options.pipeline_parallel_size
+    sizes = [kv_cache_bytes] * stages if isinstance(kv_cache_bytes, int) else list(kv_cache_bytes)
+    if len(sizes) != stages:
+        return Unknown(f"the KV cache memory of {len(sizes)} stages is given, there are {stages}")
+    if not specs:
+        return Unknown("no layer of this model keeps a KV cache")
+    hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
+    groups = build_groups(specs, stages, rules, hybrid=hybrid)
+    if groups is None:
+        return _refusal("kv-pages-not-unifiable", options, 0, min(sizes), 0)
+    request = _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
+    pools = [_pool(groups, specs, stage, size, options, rules) for stage, size in enumerate(sizes)]
+    return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
+
+
+def _pool(
+    groups: Sequence[Group],
+    specs: Sequence[LayerSpec],
+    stage: int,
+    size: int,
+    options: EngineOptions,
+    rules: Rules,
+) -> _Pool:
+    block = _bytes_per_block(groups, stage, rules)
+    checked = block if rules.check_by_stage else max(_whole_bytes_per_block(groups), block)
+    override = options.num_gpu_blocks_override
+    if override is not None and rules.override_counts:
+        size = override * block
+    return _Pool(block, _terms(groups, specs, stage, checked, rules), size)
+
+
+def _bytes_per_block(groups: Sequence[Group], stage: int, rules: Rules) -> int:
+    if rules.pads_groups or len(groups) == 1:
+        return max(group.stage_bytes(stage) for group in groups)
+    return groups[0].spec.page_bytes * max(group.stage_layers(stage) for group in groups)
+
+
+def _whole_bytes_per_block(groups: Sequence[Group]) -> int:
+    """A block of all stages' layers, which 0.14 to 0.16 check against one rank's memory."""
+    if len(groups) == 1:
+        return sum(spec.page_bytes * sum(counts) for spec, counts in groups[0].parts)
+    return groups[0].spec.page_bytes * max(group.layers for group in groups)
+
+
+def _terms(
+    groups: Sequence[Group], specs: Sequence[LayerSpec], stage: int, block: int, rules: Rules
+) -> tuple[_Term, ...]:
+    """What the check for one request sums up, for one stage."""
+    if rules.need == "layers" and not rules.v0:
+        return tuple(
+            (
+                spec.page_bytes * (spec.stages.count(stage) if spec.stages else len(spec.layers)),
+                spec,
+            )
+            for spec in specs
+        )
+    chosen = groups[:1] if rules.need == "first-group" else groups
+    weights: dict[tuple[object, ...], _Term] = {}
+    for group in chosen:
+        known = weights.get(group.spec.key, (0, group.spec))
+        weights[group.spec.key] = (known[0] + block, known[1])
+    return tuple(weights.values())
+
+
+def _check(pools: Sequence[_Pool], request: _Request, options: EngineOptions, rules: Rules) -> Refusal | None:
+    """The first stage whose memory does not hold one request of ``max_model_len`` tokens."""
+    tokens = options.max_model_len or 0
+    for pool in pools:
+        if not pool.bytes_per_block:
+            continue
+        available = pool.available_bytes - (pool.bytes_per_block if rules.null_block else 0)
+        if available <= 0:
+            return _refusal("no-kv-cache-blocks", options, 0, available, 0)
+        needed = request.needed_bytes(pool.terms, tokens)
+        if rules.v0:
+            needed = tokens and ceil_div(tokens, pool.terms[0][1].block_size) * pool.bytes_per_block
+            available -= available % pool.bytes_per_block
+        if needed > available:
+            longest = request.longest(pool.terms, available)
+            return _refusal("kv-cache-smaller-than-context", options, needed, available, longest or 0)
+    return None
+
+
+def _refusal(cause: str, options: EngineOptions, needed: int, available: int, longest: int) -> Refusal:
+    pinned = options.kv_cache_memory_bytes is not None or options.num_gpu_blocks_override is not None
+    if cause == "kv-cache-smaller-than-context" and pinned:
+        cause = "kv-cache-pinned-too-small"
+    return Refusal(
+        cause=cause,
+        needed_bytes=needed,
+        available_bytes=available,
+        estimated_max_model_len=min(longest, options.max_model_len or longest),
+        max_model_len=options.max_model_len or 0,
+    )
+
+
+def _fitting(
+    groups: Sequence[Group],
+    pools: Sequence[_Pool],
+    request: _Request,
+    options: EngineOptions,
+    rules: Rules,
+) -> KvCache:
+    tokens = options.max_model_len or 0
+    blocks = min(pool.available_bytes // pool.bytes_per_block for pool in pools if pool.bytes_per_block)
+    if options.num_gpu_blocks_override is not None:
+        blocks = options.num_gpu_blocks_override
+    per_request = sum(max(request.pages(spec, tokens) for spec, _ in group.parts) for group in groups)
+    smallest = min(group.spec.block_size for group in groups)
+    if rules.tokens == "blocks":
+        printed = blocks * smallest
+        concurrency = printed / tokens
+    else:
+        concurrency = blocks / per_request
+        shared = blocks // len(groups) * smallest * request.shards
+        printed = int(concurrency * tokens) if rules.tokens == "concurrency" else shared
+    return KvCache(
+        block_size=smallest,
+        num_blocks=blocks,
+        tokens=printed,
+        bytes_per_block=max(pool.bytes_per_block for pool in pools),
+        bytes_per_token=_bytes_per_token(groups, pools, request.shards),
+        max_concurrency=concurrency,
+        groups=tuple(_described(group) for group in groups),
+        max_model_len_that_fits=_longest(pools, request, rules),
+    )
+
+
+def _bytes_per_token(groups: Sequence[Group], pools: Sequence[_Pool], shards: int) -> int:
+    """Bytes of one more token of a long request, rounded up; windows and states take no more."""
+    block = max(pool.bytes_per_block for pool in pools)
+    growing = [group.spec for group in groups if group.spec.kind in ("full", "mla")]
+    return sum(ceil_div(block, spec.block_size * shards) for spec in growing)
+
+
+def _longest(pools: Sequence[_Pool], request: _Request, rules: Rules) -> int | None:
+    found = [
+        request.longest(pool.terms, pool.available_bytes - (pool.bytes_per_block if rules.null_block else 0))
+        for pool in pools
+        if pool.bytes_per_block
+    ]
+    known = [tokens for tokens in found if tokens is not None]
+    return min(known) if known else None
+
+
+def _described(group: Group) -> KvGroup:
+    spec = group.spec
+    page = spec.page_bytes if len(group.parts) == 1 else sum(p.page_bytes * sum(c) for p, c in group.parts)
+    return KvGroup(kind=spec.kind, layers=group.layers, block_size=spec.block_size, page_bytes=page)

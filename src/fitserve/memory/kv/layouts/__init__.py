@@ -1,0 +1,1 @@
+"""Which layers of a model keep what, by architecture."""

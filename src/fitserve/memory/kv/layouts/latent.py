@@ -1,0 +1,49 @@
+"""Models with latent attention: one compressed vector a token, and a cache for the indexer of sparse attention.
+
+Source: vLLM 0.32 ``models/deepseek_v2.py`` and ``layers/attention/mla_attention.py``.
+"""
+
+from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError
+
+
+def deepseek(facts: Facts) -> list[Layer]:
+    """DeepSeek V2 to V3.2, Kimi K2, GLM 5."""
+    rank = facts.optional("kv_lora_rank")
+    if rank is None:
+        raise NotModelledError(f"{facts.config.architecture} without latent attention")
+    if not facts.since("0.8.0"):
+        raise NotModelledError("latent attention of the V0 engine")
+    sparse = facts.text.get("index_topk") is not None
+    layers: list[Layer] = []
+    for layer in range(facts.layers):
+        if sparse and _has_indexer(facts, layer):
+            layers.append(_indexer(facts, layer))
+        layers.append(
+            Attention(
+                layer=layer,
+                kind="mla",
+                kv_heads=1,
+                head_size=rank + facts.integer("qk_rope_head_dim"),
+                part=1,
+            )
+        )
+    return layers
+
+
+def _indexer(facts: Facts, layer: int) -> Layer:
+    """One byte an element, and one float32 scale for each 128 of them."""
+    size = facts.integer("index_head_dim")
+    size += size // 128 * 4
+    return Attention(layer=layer, kind="mla", kv_heads=1, head_size=size, token_bytes=size)
+
+
+def _has_indexer(facts: Facts, layer: int) -> bool:
+    """Some layers use the choice of an earlier one."""
+    if not facts.since("0.24.0"):
+        return True
+    pattern = facts.text.get("index_topk_pattern")
+    if isinstance(pattern, list | str) and layer < len(pattern):
+        return pattern[layer] != "S"
+    every = facts.integer("index_topk_freq", default=1)
+    offset = facts.integer("index_skip_topk_offset", default=2)
+    return max(layer - offset + 1, 0) % every == 0

@@ -1,0 +1,156 @@
+"""The specs of a model's layers, as vLLM's workers report them.
+
+Source: ``get_kv_cache_spec`` of the layers in ``model_executor/layers`` of vLLM 0.9.1 to 0.33.0.
+"""
+
+import msgspec
+
+from fitserve.errors import InputError
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.history import release
+from fitserve.memory.kv.align import Aligned, StateMode, align, state_mode
+from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
+from fitserve.memory.kv.dtypes import STATE_BYTES, cache_dtype, model_bytes, token_bytes
+from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
+from fitserve.memory.kv.layouts.registry import layout_of
+from fitserve.memory.kv.stages import stage_of_layers
+from fitserve.memory.kv.values import LayerSpec
+from fitserve.memory.options import EngineOptions
+from fitserve.units import Unknown
+
+
+def layer_specs(config: ModelConfig, options: EngineOptions) -> tuple[LayerSpec, ...] | Unknown:
+    """What every layer of a model keeps on one rank.
+
+    Args:
+        config: the model's configuration.
+        options: vLLM's settings, ``max_model_len`` among them.
+
+    Returns:
+        The specs, each with its layers; empty where nothing is kept. An unknown names the piece that is not modelled.
+    """
+    facts = Facts(config, options)
+    try:
+        layers = layout_of(facts)
+        specs = _specs(facts, layers)
+    except NotModelledError as missing:
+        return Unknown(f"not modelled: {missing}")
+    except InputError as error:
+        return Unknown(f"not readable: {error.what} ({error.where})")
+    return _with_stages(specs, layers, facts)
+
+
+def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:
+    attentions = [layer for layer in layers if isinstance(layer, Attention)]
+    states = [layer for layer in layers if isinstance(layer, State)]
+    latent = any(layer.kind == "mla" for layer in attentions)
+    sparse = any(layer.kind == "mla" and layer.token_bytes is not None for layer in attentions)
+    dtype = resolved_dtype(facts, cache_dtype(facts.config, facts.options), sparse=sparse)
+    block = kernel_block_size(facts, dtype, latent=latent, sparse=sparse) if attentions else 16
+    tokens = {layer: _token_bytes(layer, dtype, facts) for layer in attentions}
+    if not states:
+        return _attention_specs(facts, attentions, tokens, block)
+    if not facts.since("0.11.0"):
+        raise NotModelledError("models with states before 0.11")
+    mode = state_mode(facts, hybrid=bool(attentions))
+    sizes = {state: _state_bytes(state, facts) for state in states}
+    if not attentions:
+        return _state_specs(facts, states, sizes, mode, None)
+    aligned = align(
+        facts,
+        kernel_block=block,
+        token_bytes=min(tokens.values()),
+        state_bytes=max(sizes.values()),
+        mode=mode,
+        checkpoint=any(_checkpoint_in_prompt(state, facts) for state in states),
+    )
+    return [
+        *_state_specs(facts, states, sizes, mode, aligned),
+        *_attention_specs(facts, attentions, tokens, aligned.block_size),
+    ]
+
+
+def _token_bytes(layer: Attention, dtype: str, facts: Facts) -> int:
+    heads = 1 if layer.kind == "mla" else facts.rank_heads(layer.kv_heads)
+    return token_bytes(layer, heads, dtype, facts)
+
+
+def _state_bytes(state: State, facts: Facts) -> int:
+    """Bytes of a state: the convolution in the cache's type, the recurrent part in its own."""
+    options = facts.options
+    conv = STATE_BYTES.get(options.mamba_cache_dtype) or model_bytes(options)
+    named = options.mamba_ssm_cache_dtype
+    if named == "auto":
+        named = state.ssm_dtype or "auto"
+    ssm = STATE_BYTES.get(named) or conv
+    return state.conv_elements * conv + state.ssm_elements * ssm
+
+
+def _checkpoint_in_prompt(state: State, facts: Facts) -> bool:
+    """A state that is kept inside a prompt at a whole chunk only: that of the gated delta net."""
+    return state.checkpoint_since == "0.33.0" and facts.since("0.33.0")
+
+
+def _attention_specs(
+    facts: Facts, layers: list[Attention], tokens: dict[Attention, int], block: int
+) -> list[LayerSpec]:
+    found: dict[tuple[object, ...], LayerSpec] = {}
+    for layer in layers:
+        spec = LayerSpec(
+            kind=layer.kind,
+            block_size=block,
+            page_bytes=block * tokens[layer],
+            layers=(layer.layer,),
+            kv_heads=1 if layer.kind == "mla" else facts.rank_heads(layer.kv_heads),
+            head_size=layer.head_size,
+            window=layer.window,
+        )
+        _add(found, spec)
+    return list(found.values())
+
+
+def _state_specs(
+    facts: Facts,
+    layers: list[State],
+    sizes: dict[State, int],
+    mode: StateMode,
+    aligned: Aligned | None,
+) -> list[LayerSpec]:
+    drafted = facts.options.num_speculative_tokens
+    length = facts.options.max_model_len or 0
+    found: dict[tuple[object, ...], LayerSpec] = {}
+    for layer in layers:
+        since = layer.checkpoint_since
+        checkpoint = int(since is not None and release(facts.options.vllm_version) >= release(since))
+        pages = {"none": 1 + drafted, "align": 2 + drafted + checkpoint}.get(mode.name)
+        spec = LayerSpec(
+            kind="state",
+            block_size=aligned.state_block_size if aligned else facts.options.mamba_block_size or length or 1,
+            page_bytes=aligned.state_page_bytes if aligned else sizes[layer],
+            layers=(layer.layer,),
+            state_pages=pages,
+            extra_pages=0 if pages is not None or not facts.since("0.20.0") else drafted,
+            padded=aligned is not None and aligned.state_page_bytes != sizes[layer],
+        )
+        _add(found, spec)
+    return list(found.values())
+
+
+def _add(found: dict[tuple[object, ...], LayerSpec], spec: LayerSpec) -> None:
+    known = found.get(spec.key)
+    if known is not None:
+        spec = msgspec.structs.replace(known, layers=known.layers + spec.layers)
+    found[spec.key] = spec
+
+
+def _with_stages(specs: list[LayerSpec], layers: list[Layer], facts: Facts) -> tuple[LayerSpec, ...]:
+    """The specs in the order of their first layers, with the pipeline stage of every layer."""
+    ordered = sorted(specs, key=lambda spec: spec.layers[0])
+    stages = facts.options.pipeline_parallel_size
+    if stages == 1:
+        return tuple(ordered)
+    total = max(facts.layers, 1 + max((layer.layer for layer in layers), default=0))
+    stage = stage_of_layers(total, stages, facts.options.vllm_version)
+    return tuple(
+        msgspec.structs.replace(spec, stages=tuple(stage[layer] for layer in spec.layers)) for spec in ordered
+    )
