@@ -80,7 +80,9 @@ def _scheme(group: dict[str, Any], layout: str) -> Scheme:
 class CompressedQuantiser(Quantiser):
     """The first target that fits a layer's name, else its class."""
 
-    def __init__(self, targets: list[tuple[str, Scheme]], ignored: list[str], *, kv_scales: bool) -> None:
+    def __init__(
+        self, targets: list[tuple[str, Scheme]], ignored: list[str], *, kv_scales: tuple[int, int]
+    ) -> None:
         self.kv_scales = kv_scales
         self._ignores = target_skips(ignored)
         self._named = {name: scheme for name, scheme in targets if not name.startswith("re:")}

@@ -21,7 +21,15 @@ from fitserve.memory.weights.quantiser import (
     exact_skips,
     substring_skips,
 )
-from fitserve.memory.weights.schemes import MicroBlock, PaddedMxfp4, PerBlock, PerChannel, PerTensor, Plain
+from fitserve.memory.weights.schemes import (
+    MicroBlock,
+    PaddedMxfp4,
+    PerBlock,
+    PerChannel,
+    PerTensor,
+    Plain,
+    Scheme,
+)
 from fitserve.memory.weights.shapes import NotModelledError
 
 Renames = tuple[tuple[str, str], ...]
@@ -43,7 +51,9 @@ def quantiser_for(config: ModelConfig, asked: str | None, renames: Renames, vers
     found = quantization_section(config)
     if found is None:
         return online_quantiser(asked)
-    return _compiled(msgspec.json.encode(found), renames, version)
+    if found["quant_method"] in {"mxfp4", "gpt_oss_mxfp4"}:
+        return mxfp4_quantiser(version)
+    return _compiled(msgspec.json.encode(found), renames)
 
 
 def quantization_section(config: ModelConfig) -> dict[str, Any] | None:
@@ -67,13 +77,13 @@ def quantization_section(config: ModelConfig) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=64)
-def _compiled(section: bytes, renames: Renames, version: str) -> Quantiser:
+def _compiled(section: bytes, renames: Renames) -> Quantiser:
     found: dict[str, Any] = msgspec.json.decode(section)
     method = found["quant_method"]
     build = _METHODS.get(method)
     if build is None:
         raise NotModelledError(f"the quantisation {method!r}")
-    return build(found, renames, version)
+    return build(found, renames)
 
 
 def online_quantiser(asked: str | None) -> Quantiser:
@@ -83,7 +93,7 @@ def online_quantiser(asked: str | None) -> Quantiser:
     """
     if asked is None:
         return Quantiser()
-    schemes = {
+    schemes: dict[str, Scheme] = {
         "fp8": PerTensor(),
         "fp8_per_tensor": PerTensor(),
         "fp8_per_channel": PerChannel(),
@@ -129,7 +139,7 @@ def _whole(found: dict[str, Any], *keys: str, default: int) -> int:
     return default
 
 
-def _fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+def _fp8(found: dict[str, Any], renames: Renames) -> Quantiser:
     ignored = renamed(_names(found, "ignored_layers", "modules_to_not_convert"), renames)
     block = found.get("weight_block_size")
     scheme: PerBlock | PerTensor
@@ -140,12 +150,12 @@ def _fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
     return RuledQuantiser(scheme, exact_skips(ignored), ignored, kv_scales=CACHE_SCALES)
 
 
-def _fbgemm_fp8(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+def _fbgemm_fp8(found: dict[str, Any], renames: Renames) -> Quantiser:
     ignored = renamed(_names(found, "modules_to_not_convert"), renames)
     return RuledQuantiser(PerChannel(), exact_skips(ignored), ignored)
 
 
-def _gptq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+def _gptq(found: dict[str, Any], renames: Renames) -> Quantiser:
     if found.get("dynamic"):
         raise NotModelledError("GPTQ with rules for single layers (dynamic)")
     if found.get("desc_act") is True:
@@ -159,7 +169,7 @@ def _gptq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
     return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=head)
 
 
-def _awq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+def _awq(found: dict[str, Any], renames: Renames) -> Quantiser:
     scheme = Awq(
         bits=_whole(found, "bits", "w_bit", default=4),
         group=_whole(found, "group_size", "q_group_size", default=128),
@@ -168,24 +178,33 @@ def _awq(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
     return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=found.get("lm_head") is True)
 
 
-def _bitsandbytes(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
+def _bitsandbytes(found: dict[str, Any], renames: Renames) -> Quantiser:
     if found.get("load_in_8bit") is True:
         raise NotModelledError("bitsandbytes in 8 bit")
     ignored = renamed(_names(found, "llm_int8_skip_modules"), renames)
     return RuledQuantiser(Bitsandbytes(), substring_skips(ignored), ignored)
 
 
-def _mxfp4(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
-    """Only the experts; which kernel is chosen decides the padding.
+def mxfp4_quantiser(version: str) -> Quantiser:
+    """gpt-oss: only the experts; which kernel is chosen decides the padding.
 
-    vLLM 0.32 pads to 128 and 256 (Marlin); the releases around it count 64 and none.
+    vLLM 0.32 pads to 256 and 128 (Marlin); the releases 0.15 to 0.31 and 0.33 register 64 and no padding.
+    Source: parameters that these releases register for gpt-oss on a compute capability of 9.0.
     """
     padded = version.startswith("0.32.")
     experts = PaddedMxfp4(hidden_multiple=256 if padded else 1, intermediate_multiple=128 if padded else 64)
     return RuledQuantiser(Plain(), exact_skips(()), experts=experts)
 
 
-_METHODS: dict[str, Callable[[dict[str, Any], Renames, str], Quantiser]] = {
+def _compressed(found: dict[str, Any], renames: Renames) -> Quantiser:
+    return compressed_quantiser(found, lambda name: rename(name, renames))
+
+
+def _modelopt(found: dict[str, Any], renames: Renames) -> Quantiser:
+    return modelopt_quantiser(found, lambda name: rename(name, renames))
+
+
+_METHODS: dict[str, Callable[[dict[str, Any], Renames], Quantiser]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fbgemm_fp8,
     "gptq": _gptq,
@@ -193,16 +212,8 @@ _METHODS: dict[str, Callable[[dict[str, Any], Renames, str], Quantiser]] = {
     "awq": _awq,
     "awq_marlin": _awq,
     "bitsandbytes": _bitsandbytes,
-    "mxfp4": _mxfp4,
-    "gpt_oss_mxfp4": _mxfp4,
-    "compressed-tensors": lambda found, renames, version: compressed_quantiser(
-        found, lambda name: rename(name, renames)
-    ),
-    "modelopt": lambda found, renames, version: modelopt_quantiser(found, lambda name: rename(name, renames)),
-    "modelopt_fp4": lambda found, renames, version: modelopt_quantiser(
-        found, lambda name: rename(name, renames)
-    ),
-    "modelopt_mixed": lambda found, renames, version: modelopt_quantiser(
-        found, lambda name: rename(name, renames)
-    ),
+    "compressed-tensors": _compressed,
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "modelopt_mixed": _modelopt,
 }

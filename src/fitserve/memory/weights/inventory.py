@@ -126,7 +126,7 @@ class Inventory:
             self.buffers += count * 4
         else:
             share = divided(intermediate, self.tp, "the experts' intermediate size")
-        shape = ExpertsShape(own, hidden, share, intermediate, projections, biased, self.element, count)
+        shape = ExpertsShape(own, hidden, share, intermediate, projections, biased, self.element)
         self.params += self.quantiser.experts(name).experts(shape)
 
     def embedding(self, rows: int, width: int, *, padding: int = VOCABULARY_PADDING) -> None:

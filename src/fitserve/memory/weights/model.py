@@ -90,7 +90,7 @@ class Build:
 
     @property
     def tied(self) -> bool:
-        """Embeddings and output layer are one; transformers' default is yes where nothing is said."""
+        """Embeddings and output layer are one."""
         for place in (self.text, self.config.data):
             value = place.get("tie_word_embeddings")
             if isinstance(value, bool):
@@ -101,7 +101,7 @@ class Build:
         self,
         count: int,
         add: Callable[[int], None],
-        kind: Callable[[int], Hashable] = lambda index: None,
+        kind: Callable[[int], Hashable] = lambda _index: None,
     ) -> None:
         """Name this stage's layers of the language model."""
         layers = stage_layers(count, self.options.pipeline_parallel_size)[self.stage]
@@ -116,7 +116,7 @@ class Build:
         head_bias: bool = False,
         padding: int = 64,
         width: int | None = None,
-        embeddings_everywhere: bool = False,
+        everywhere: str = "",
     ) -> None:
         """The embeddings on the first stage, the last norm and the output layer on the last.
 
@@ -129,17 +129,14 @@ class Build:
             head_bias: the output layer has a bias.
             padding: the vocabulary's padding.
             width: columns of the embeddings, where they are not the width.
-            embeddings_everywhere: every stage holds them.
+            everywhere: what every stage holds, of ``embeddings norm head``.
         """
         one = self.tied if tied is None else tied
         columns = self.hidden if width is None else width
         inventory = self.inventory
-        if self.first or embeddings_everywhere or (one and self.last):
+        if self.first or "embeddings" in everywhere or (one and self.last):
             inventory.embedding(self.vocabulary, columns, padding=padding)
-        if not self.last:
-            return
-        inventory.numbers(self.hidden if norm is None else norm)
-        if not one:
+        if self.last or "norm" in everywhere:
+            inventory.numbers(self.hidden if norm is None else norm)
+        if not one and (self.last or "head" in everywhere):
             inventory.head(head, self.vocabulary, columns, bias=head_bias, padding=padding)
-        elif head_bias:
-            inventory.numbers(self.vocabulary)

@@ -13,10 +13,10 @@ from fitserve.memory.weights.quantiser import (
     Quantiser,
     RuledQuantiser,
     Skips,
+    expanded,
     fused_names,
     group_of,
     mentions,
-    expanded,
     wildcard_skips,
 )
 from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme

@@ -45,7 +45,7 @@ class Gptq(msgspec.Struct, frozen=True):
         rows = shape.projections * shape.intermediate
         each = self._part(rows, shape.hidden, shape.element_bytes)
         each += self._part(shape.hidden, shape.intermediate, shape.element_bytes)
-        return shape.count * each + expert_biases(shape._replace(biased=True))
+        return shape.experts * each + expert_biases(shape._replace(biased=True))
 
 
 class Awq(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Awq(msgspec.Struct, frozen=True):
         first_rows = shape.projections * shape.intermediate
         first = LinearShape((first_rows,), shape.hidden, shape.hidden, shape.element_bytes)
         second = LinearShape((shape.hidden,), shape.intermediate, shape.intermediate, shape.element_bytes)
-        return shape.count * (self.linear(first) + self.linear(second)) + expert_biases(shape)
+        return shape.experts * (self.linear(first) + self.linear(second)) + expert_biases(shape)
 
 
 class PackedGroups(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class PackedGroups(msgspec.Struct, frozen=True):
             total += rows * (inputs * self.bits // 32) * _WORD + groups * rows * shape.element_bytes
             total += 0 if self.symmetric else (rows * self.bits // 32) * groups * _WORD
             total += 2 * shape.element_bytes
-        return shape.count * total + expert_biases(shape)
+        return shape.experts * total + expert_biases(shape)
 
 
 class Bitsandbytes(msgspec.Struct, frozen=True):
@@ -113,5 +113,5 @@ class Bitsandbytes(msgspec.Struct, frozen=True):
 
     def experts(self, shape: ExpertsShape) -> int:
         """The same for each expert."""
-        numbers = shape.count * (shape.projections + 1) * shape.intermediate * shape.hidden
+        numbers = shape.experts * (shape.projections + 1) * shape.intermediate * shape.hidden
         return numbers // 2 + numbers // 64 * _WORD + expert_biases(shape)

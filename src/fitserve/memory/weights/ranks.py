@@ -34,7 +34,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         return self.param_bytes.expected + self.buffer_bytes.expected
 
 
-def element_bytes(config: ModelConfig, options: EngineOptions) -> int:
+def element_bytes(options: EngineOptions) -> int:
     """Bytes of one number in the dtype that vLLM computes in.
 
     ``auto`` takes the checkpoint's dtype, and 16 bit where that is float32.
@@ -74,7 +74,7 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
             inventory = Inventory(
                 quantiser,
                 tp=tp,
-                element=element_bytes(config, options),
+                element=element_bytes(options),
                 expert_ranks=expert_ranks,
                 expert_rank=rank,
             )

@@ -40,7 +40,7 @@ def expert_biases(shape: ExpertsShape) -> int:
     """Bytes of the biases of a rank's experts."""
     if not shape.biased:
         return 0
-    return shape.count * (_first(shape) + shape.hidden) * shape.element_bytes
+    return shape.experts * (_first(shape) + shape.hidden) * shape.element_bytes
 
 
 class Plain(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Plain(msgspec.Struct, frozen=True):
 
     def experts(self, shape: ExpertsShape) -> int:
         """One number each."""
-        return shape.count * _expert_numbers(shape) * shape.element_bytes + expert_biases(shape)
+        return shape.experts * _expert_numbers(shape) * shape.element_bytes + expert_biases(shape)
 
 
 class PerTensor(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class PerTensor(msgspec.Struct, frozen=True):
     def experts(self, shape: ExpertsShape) -> int:
         """A byte a number, and a scale for each projection of each expert."""
         scales = shape.projections + 1 + (2 if self.static_activation else 0)
-        return shape.count * (_expert_numbers(shape) + _SCALE * scales) + expert_biases(shape)
+        return shape.experts * (_expert_numbers(shape) + _SCALE * scales) + expert_biases(shape)
 
 
 class PerChannel(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class PerChannel(msgspec.Struct, frozen=True):
         """A byte a number, and a scale for each row of each expert."""
         rows = _first(shape) + shape.hidden
         inputs = 2 * _SCALE if self.static_activation else 0
-        return shape.count * (_expert_numbers(shape) + _SCALE * rows + inputs) + expert_biases(shape)
+        return shape.experts * (_expert_numbers(shape) + _SCALE * rows + inputs) + expert_biases(shape)
 
 
 class PerBlock(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class PerBlock(msgspec.Struct, frozen=True):
         first = shape.projections * ceil_div(shape.intermediate, rows) * ceil_div(shape.hidden, columns)
         second = ceil_div(shape.hidden, rows) * ceil_div(shape.intermediate, columns)
         each = _expert_numbers(shape) + self.scale_bytes * (first + second)
-        return shape.count * each + expert_biases(shape)
+        return shape.experts * each + expert_biases(shape)
 
     def _expert_block(self, shape: ExpertsShape) -> tuple[int, int]:
         """Source: vLLM 0.32 ``layers/fused_moe/oracle/fp8.py`` (``refine_fp8_moe_block_shape``)."""
@@ -146,7 +146,7 @@ class MicroBlock(msgspec.Struct, frozen=True):
         first = _first(shape) * (shape.hidden * self.bits // 8 + shape.hidden // self.group)
         second = shape.hidden * (shape.intermediate * self.bits // 8 + shape.intermediate // self.group)
         scales = _SCALE * (shape.projections + 1) * (self.tensor_scale + self.activation_scale)
-        return shape.count * (first + second + scales) + expert_biases(shape)
+        return shape.experts * (first + second + scales) + expert_biases(shape)
 
 
 class PaddedMxfp4(msgspec.Struct, frozen=True):

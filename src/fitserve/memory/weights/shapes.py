@@ -4,6 +4,7 @@ Source: vLLM 0.32 ``distributed/utils.py`` (``divide``, ``get_pp_indices``), ``m
 ``layers/vocab_parallel_embedding.py``, ``layers/fused_moe/layer.py``.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 VOCABULARY_PADDING = 64
@@ -38,24 +39,22 @@ class ExpertsShape(NamedTuple):
     """One rank's part of a layer of routed experts.
 
     Attributes:
-        count: experts on this rank.
+        experts: experts on this rank.
         hidden: width that an expert reads and writes.
         intermediate: width inside one expert on this rank.
         all_intermediate: that width over all ranks.
         projections: parts of the first product: 2 where it is gated, 1 where not.
         biased: both products add a bias.
         element_bytes: bytes of one number of the model's dtype.
-        all_count: experts over all ranks.
     """
 
-    count: int
+    experts: int
     hidden: int
     intermediate: int
     all_intermediate: int
     projections: int
     biased: bool
     element_bytes: int
-    all_count: int
 
 
 def divided(total: int, ranks: int, what: str) -> int:
@@ -100,7 +99,7 @@ def stage_layers(layers: int, stages: int) -> tuple[range, ...]:
     for back in range(2, layers % stages + 2):
         counts[-back] += 1
     bounds = [sum(counts[:index]) for index in range(stages + 1)]
-    return tuple(range(first, last) for first, last in zip(bounds, bounds[1:], strict=False))
+    return tuple(range(first, last) for first, last in pairwise(bounds))
 
 
 def experts_on_rank(experts: int, ranks: int, rank: int) -> int:

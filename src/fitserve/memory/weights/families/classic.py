@@ -160,7 +160,7 @@ def falcon(build: Build) -> None:
             )
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
-    build.ends(norm=2 * hidden, tied=tied(build, default=True))
+    build.ends(norm=2 * hidden, tied=tied(build, default=True), everywhere="norm")
 
 
 def bloom(build: Build) -> None:

@@ -49,7 +49,7 @@ def gemma(
 
     inventory.buffers += inventory.element
     build.stack(len(windowed), add, lambda index: windowed[index])
-    build.ends(tied=tied(build, default=True))
+    build.ends(tied=tied(build, default=True), everywhere="norm")
 
 
 def _rotary(build: Build, size: int, *, windowed: bool, local: bool) -> None:

@@ -70,7 +70,7 @@ def qwen_hybrid(
 
     def full(index: int) -> bool:
         if isinstance(types, list) and index < len(types):
-            return types[index] == "full_attention"
+            return bool(types[index] == "full_attention")
         return (index + 1) % every == 0
 
     def add(index: int) -> None:
@@ -86,4 +86,4 @@ def qwen_hybrid(
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 
     build.stack(count, add, full)
-    build.ends(tied=tied(build, default=False), head=head, embeddings_everywhere=True)
+    build.ends(tied=tied(build, default=False), head=head, everywhere="embeddings")

@@ -49,7 +49,7 @@ def qwen_moe(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add, routed)
-    build.ends(tied=tied(build, default=False), head=how.head)
+    build.ends(tied=tied(build, default=False), head=how.head, everywhere="embeddings norm head")
 
 
 def qwen_experts(build: Build, name: str, experts: int, *, plain_gate: bool = False) -> None:

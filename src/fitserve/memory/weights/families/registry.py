@@ -21,8 +21,8 @@ from fitserve.memory.weights.families.dense import (
     ernie45,
     olmo3,
     seed_oss,
-    starcoder2,
     stablelm,
+    starcoder2,
 )
 from fitserve.memory.weights.families.encoders import bert, whisper
 from fitserve.memory.weights.families.gemma import gemma, gemma3_vision, gemma4, gemma4_vision

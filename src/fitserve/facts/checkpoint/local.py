@@ -1,0 +1,117 @@
+"""A checkpoint in a local directory, or a GGUF file: nothing is fetched, nothing of it is run."""
+
+from pathlib import Path
+
+from fitserve.errors import InputError
+from fitserve.facts.checkpoint.checkpoint import Checkpoint, Tensor
+from fitserve.facts.checkpoint.gguf import read_gguf
+from fitserve.facts.checkpoint.index import INDEX_NAME, parse_index
+from fitserve.facts.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
+from fitserve.facts.model_config import ModelConfig, parse_config
+
+_LARGEST_JSON_BYTES = 256 << 20
+
+
+def read_directory(folder: Path) -> Checkpoint:
+    """The checkpoint of a directory.
+
+    Raises:
+        InputError: there is no usable ``config.json``, or a header is damaged.
+    """
+    if not (folder / "config.json").exists():
+        files = sorted(folder.glob("*.gguf"))
+        if len(files) == 1:
+            return read_gguf_file(files[0])
+        raise InputError(
+            "there is no config.json",
+            where=str(folder),
+            hint="give the directory that the model was downloaded to, or one GGUF file",
+        )
+    config = _read_config(folder)
+    tensors, size = _read_tensors(folder)
+    return Checkpoint(
+        config=config,
+        tensors=tensors,
+        size_bytes=size,
+        format="config" if size is None else "safetensors",
+        source=str(folder),
+    )
+
+
+def read_gguf_file(path: Path) -> Checkpoint:
+    """The checkpoint of a GGUF file.
+
+    Raises:
+        InputError: it cannot be read, or is no GGUF file.
+    """
+    try:
+        with path.open("rb") as stream:
+            return read_gguf(stream, str(path))
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _read_config(folder: Path) -> ModelConfig:
+    text = read_json_file(folder / "config.json")
+    quant = folder / "hf_quant_config.json"
+    return parse_config(
+        text, source=str(folder / "config.json"), hf_quant=read_json_file(quant) if quant.is_file() else None
+    )
+
+
+def read_json_file(path: Path) -> bytes:
+    """The bytes of a small file.
+
+    Raises:
+        InputError: it cannot be read, is no file (a loop of links, a pipe), or is far too large for what it should be.
+    """
+    try:
+        if not path.is_file():
+            raise InputError("it is no file", where=str(path))
+        size = path.stat().st_size
+        if size > _LARGEST_JSON_BYTES:
+            raise InputError(f"it has {size:,} bytes, too many for a description of a model", where=str(path))
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], int | None]:
+    """All tensors and their bytes; no tensors where a file of the index is missing."""
+    index = folder / INDEX_NAME
+    if index.is_file():
+        shards = parse_index(read_json_file(index), str(index))
+        files = [folder / name for name in shards.files]
+        if not all(path.is_file() for path in files):
+            return {}, shards.size_bytes
+    else:
+        files = weight_files(sorted(folder.glob("*.safetensors")))
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        tensors |= read_header(path)
+    return tensors, sum(tensor.size_bytes for tensor in tensors.values()) if tensors else None
+
+
+def weight_files(files: list[Path]) -> list[Path]:
+    """The files that vLLM loads: not the second copy of the weights in Mistral's own layout.
+
+    Source: vLLM 0.32 ``model_loader/weight_utils.py``.
+    """
+    own = [path for path in files if not path.name.startswith("consolidated")]
+    return own or files
+
+
+def read_header(path: Path) -> dict[str, Tensor]:
+    """The tensors of one safetensors file; its weights are not read.
+
+    Raises:
+        InputError: it cannot be read or its header is damaged.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            length = header_length(stream.read(LENGTH_BYTES), str(path), size)
+            text = stream.read(length)
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+    return parse_header(text, str(path), size - LENGTH_BYTES - length)
