@@ -17,7 +17,7 @@ _EXCEPTION = re.compile(
 _USER_TEXT = re.compile(r"Received request |Generated response |Adding request ")
 _TRACEBACK = "Traceback (most recent call last)"
 
-SHUTDOWN_NOISE = frozenset(
+_SHUTDOWN_NOISE = frozenset(
     {
         "leaked-semaphore",
         "leaked-shared-memory",
@@ -111,6 +111,8 @@ class Boot:
         self.events: list[Event] = []
         self.hits: list[Hit] = []
         self.wrappers: list[Event] = []
+        self.deaths: list[Event] = []
+        self.died_silently = False
         self.stats: list[Event] = []
         self.unrecognised: list[Unrecognised] = []
         self.tracebacks = 0
@@ -163,8 +165,8 @@ class Boot:
 
     @property
     def died(self) -> bool:
-        """True where a line says that a process died (not one of those that every shutdown prints)."""
-        return any(event.id not in SHUTDOWN_NOISE for event in self.wrappers)
+        """True where a line says that a process died before anyone asked it to stop."""
+        return bool(self.deaths)
 
     def _is_foreign(self, line: Line) -> bool:
         """True for what another container of the same log printed; platforms speak under names of their own too."""
@@ -198,7 +200,12 @@ class Boot:
 
     def _add(self, found: list[Event], key: _Writer) -> None:
         best = _deciding(found)
-        self.wrappers += [event for event in found if event.role == "wrapper"]
+        wrappers = [event for event in found if event.role == "wrapper"]
+        self.wrappers += wrappers
+        if not self.shut_down:
+            deaths = [event for event in wrappers if event.id not in _SHUTDOWN_NOISE]
+            self.died_silently = self.died_silently or bool(deaths and not (self.deaths or self.unrecognised))
+            self.deaths += deaths
         if any(catalogue()[event.id].is_vllms and event.weight > 0 for event in found):
             self.is_vllms = True
             if (origin := found[0].line.origin) is not None:

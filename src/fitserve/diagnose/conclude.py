@@ -9,6 +9,7 @@ from fitserve.diagnose.boot import Boot, Unrecognised
 from fitserve.diagnose.finding import Diagnosis, Earlier, Evidence, Stage, Wrapper
 from fitserve.diagnose.rules import (
     healthy,
+    host_memory_exhausted,
     not_a_vllm_log,
     preemption_thrash,
     request_never_scheduled,
@@ -80,16 +81,18 @@ def _find(boot: Boot, earlier: Sequence[Boot]) -> tuple[Finding, Verdict | None]
 def _by_state(situation: Situation) -> Finding:
     """What can be said where no message names a cause."""
     boot = situation.boot
+    if (event := host_memory_exhausted.find_silent_death(boot)) is not None:
+        return host_memory_exhausted.judge_silent_death(situation, event)
     if (error := _unexplained(boot)) is not None:
         return unrecognised_error.judge(error)
-    if boot.died and not (boot.ready and boot.shut_down):
+    if boot.died:
         return wrapper_only.judge(situation)
     return healthy.judge(situation)
 
 
 def _unexplained(boot: Boot) -> Unrecognised | None:
     """The first error that the catalogue does not know and that ended the start or the server."""
-    if boot.shut_down or (boot.ready and not boot.died):
+    if boot.ready and not boot.died:
         return None
     return next((error for error in boot.unrecognised if error.ready == boot.ready), None)
 

@@ -41,7 +41,7 @@ def first_cause(boot: Boot) -> Verdict | None:
     strong = [verdict for verdict in found if verdict.weight >= 2]
     if strong:
         return _clearest(strong)
-    if boot.ready and (boot.shut_down or not boot.died):
+    if boot.ready and not boot.died:
         return None
     if not (boot.died or boot.tracebacks or boot.unrecognised or _ended_by_itself(found)):
         return None

@@ -6,15 +6,25 @@ Source: the kernel, the container runtime, Slurm, Ray and Python print these.
 import math
 
 from fitserve.diagnose.arithmetic import bytes_of
-from fitserve.diagnose.boot import Hit
+from fitserve.diagnose.boot import Boot, Hit
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import act, avoid, change
+from fitserve.facts.messages.event import Event
 from fitserve.units import GIB, MIB, Quantity, gib
 
 CAUSE = "host-memory-exhausted"
 STAGE = "environment"
 _OF_FREE = 0.8
+_DEATHS = (
+    "worker-died",
+    "worker-died-exit",
+    "worker-died-v0",
+    "engine-core-died",
+    "ray-worker-died",
+    "process-died",
+)
+_BEGINNINGS = ("api-server-version", "logo-version", "args-namespace", "non-default-args", "engine-config-v1")
 _PROVEN = ("host-oom", "host-cannot", "host-cpu", "host-numpy", "swap-too-large", "cpu-")
 
 
@@ -46,6 +56,34 @@ def judge(situation: Situation) -> Finding:
         not_advised=[
             avoid("gpu_memory_utilization", None, "the host's memory is short, not the device's"),
             avoid("tensor_parallel_size", "up", "more ranks need more host memory, not less"),
+        ],
+    )
+
+
+def find_silent_death(boot: Boot) -> Event | None:
+    """The line that reports a dead process where nothing before it says why: as after a SIGKILL.
+
+    The boot's beginning must be in the log: in a log that was cut, the reason may stand above.
+    """
+    began = boot.first(*_BEGINNINGS)
+    if began is None or not boot.died_silently:
+        return None
+    first = boot.deaths[0]
+    code = str(first.numbers.get("exit_code", ""))
+    return first if first.id in _DEATHS and code in ("", "None", "-9", "137") else None
+
+
+def judge_silent_death(situation: Situation, event: Event) -> Finding:
+    """A process that dies without a word was most likely killed for its memory."""
+    return Finding(
+        cause=CAUSE,
+        stage=STAGE,
+        message="a process died without a Python error, as one does that the kernel kills for its memory",
+        event=event,
+        confidence="possible",
+        advice=[
+            *_advice(situation),
+            act("show-lines-above", "the kernel's log says whom it killed", option="dmesg -T | grep -i oom"),
         ],
     )
 
