@@ -13,8 +13,6 @@ from fitserve.memory.weights.quantiser import (
     Mentions,
     Quantiser,
     fused_names,
-    group_of,
-    mentions,
     target_skips,
 )
 from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme
@@ -89,7 +87,7 @@ class CompressedQuantiser(Quantiser):
         self._patterns = [
             (re.compile(name[3:]), scheme) for name, scheme in targets if name.startswith("re:")
         ]
-        self._mentions: Mentions = mentions((*ignored, *(name for name, _ in targets)))
+        self._mentions = Mentions((*ignored, *(name for name, _ in targets)))
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
         """The scheme of the target that fits the layer, or one of its fused parts."""
@@ -120,4 +118,4 @@ class CompressedQuantiser(Quantiser):
 
     def group(self, index: int) -> Hashable:
         """Layers that the same rules mention."""
-        return group_of(self._mentions, index)
+        return self._mentions.group(index)

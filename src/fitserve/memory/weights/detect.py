@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.weights.compressed import compressed_quantiser
 from fitserve.memory.weights.modelopt import modelopt_quantiser
@@ -48,22 +46,44 @@ def quantiser_for(config: ModelConfig, asked: str | None, renames: Renames, vers
     Raises:
         NotModelledError: the method is not modelled.
     """
-    found = quantization_section(config)
+    section = config.quantization
+    found = None if section is None else _compiled(_Same(section), renames, version)
+    return online_quantiser(asked) if found is None else found
+
+
+class _Same:
+    """A section as a key: equal to itself only, so that a long one is read once and not compared."""
+
+    def __init__(self, section: dict[str, Any]) -> None:
+        self.section = section
+
+    def __hash__(self) -> int:
+        return id(self.section)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.section is self.section
+
+
+@lru_cache(maxsize=64)
+def _compiled(key: _Same, renames: Renames, version: str) -> Quantiser | None:
+    """The section's quantiser; None where vLLM loads the model unquantised."""
+    found = quantization_section(key.section)
     if found is None:
-        return online_quantiser(asked)
-    if found["quant_method"] in {"mxfp4", "gpt_oss_mxfp4"}:
+        return None
+    method = found["quant_method"]
+    if method in {"mxfp4", "gpt_oss_mxfp4"}:
         return mxfp4_quantiser(version)
-    return _compiled(msgspec.json.encode(found), renames)
+    build = _METHODS.get(method)
+    if build is None:
+        raise NotModelledError(f"the quantisation {method!r}")
+    return build(found, renames)
 
 
-def quantization_section(config: ModelConfig) -> dict[str, Any] | None:
+def quantization_section(section: dict[str, Any]) -> dict[str, Any] | None:
     """The section that counts, with its ``quant_method``; None where vLLM loads the model unquantised.
 
     A ModelOpt file without a producer, and a section without a method, count for nothing in vLLM.
     """
-    section = config.quantization
-    if section is None:
-        return None
     method = (
         str(section.get("quant_method") or "").lower().replace("compressed_tensors", "compressed-tensors")
     )
@@ -74,16 +94,6 @@ def quantization_section(config: ModelConfig) -> dict[str, Any] | None:
     if not method:
         return None
     return section | {"quant_method": method}
-
-
-@lru_cache(maxsize=64)
-def _compiled(section: bytes, renames: Renames) -> Quantiser:
-    found: dict[str, Any] = msgspec.json.decode(section)
-    method = found["quant_method"]
-    build = _METHODS.get(method)
-    if build is None:
-        raise NotModelledError(f"the quantisation {method!r}")
-    return build(found, renames)
 
 
 def online_quantiser(asked: str | None) -> Quantiser:

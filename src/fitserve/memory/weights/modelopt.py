@@ -15,8 +15,6 @@ from fitserve.memory.weights.quantiser import (
     Skips,
     expanded,
     fused_names,
-    group_of,
-    mentions,
     wildcard_skips,
 )
 from fitserve.memory.weights.schemes import MicroBlock, PerBlock, PerChannel, PerTensor, Scheme
@@ -90,11 +88,18 @@ class MixedQuantiser(Quantiser):
             name: _scheme(str(rule.get("quant_algo") or "").upper(), group) for name, rule in layers.items()
         }
         self._skips: Skips = wildcard_skips(excluded)
+        self._known: dict[str, Scheme] = {}
         labels = [f"{name}={rule.get('quant_algo')}" for name, rule in layers.items()]
-        self._mentions: Mentions = mentions((*excluded, *labels))
+        self._mentions = Mentions((*excluded, *labels))
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
         """The layer's own scheme, or that of a part that is fused in it."""
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._find(name, shards)
+        return known
+
+    def _find(self, name: str, shards: tuple[str, ...]) -> Scheme:
         if self._skips(name, shards):
             return PLAIN
         for each in (name, *fused_names(name, shards)):
@@ -122,4 +127,4 @@ class MixedQuantiser(Quantiser):
 
     def group(self, index: int) -> Hashable:
         """Layers that the same rules mention."""
-        return group_of(self._mentions, index)
+        return self._mentions.group(index)

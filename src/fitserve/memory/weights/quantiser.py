@@ -6,8 +6,7 @@ Source: vLLM 0.32 ``layers/quantization/utils/quant_utils.py`` (``is_layer_skipp
 
 import re
 from collections.abc import Callable, Hashable, Iterable
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from fnmatch import translate
 
 from fitserve.memory.weights.schemes import Plain, Scheme
 
@@ -16,6 +15,7 @@ PLAIN = Plain()
 CACHE_SCALES = (4, 0)
 """Scales of query, key, value and probabilities in the model's dtype.
 Source: vLLM 0.32 ``layers/quantization/kv_cache.py``."""
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _LAYER = re.compile(r"(?<=\.)(\d+)(?=[.*]|$)")
 
 Skips = Callable[[str, tuple[str, ...]], bool]
@@ -70,15 +70,19 @@ class RuledQuantiser(Quantiser):
     ) -> None:
         self._scheme = scheme
         self._skips = skips
+        self._known: dict[tuple[str, tuple[str, ...]], Scheme] = {}
         self._experts = scheme if experts is None else experts
         self._head = head
         self.kv_scales = kv_scales
         self.latent_scales = latent_scales
-        self._mentions = mentions(tuple(entries))
+        self._mentions = Mentions(entries)
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
         """The scheme, unless the layer is left out."""
-        return PLAIN if self._skips(name, shards) else self._scheme
+        known = self._known.get((name, shards))
+        if known is None:
+            known = self._known[name, shards] = PLAIN if self._skips(name, shards) else self._scheme
+        return known
 
     def experts(self, name: str) -> Scheme:
         """The experts' scheme, unless they are left out."""
@@ -90,36 +94,43 @@ class RuledQuantiser(Quantiser):
 
     def group(self, index: int) -> Hashable:
         """Layers that the same rules mention."""
-        return group_of(self._mentions, index)
+        return self._mentions.group(index)
 
 
-Mentions = dict[int, frozenset[str]] | None
-"""For each layer's index the rules that name it, with the index taken out; None where that cannot be told."""
+class Mentions:
+    """Which rules name which layers by their index.
 
-
-@lru_cache(maxsize=64)
-def mentions(entries: tuple[str, ...]) -> Mentions:
-    """The layers that rules name by their index.
-
-    A rule that may cover several indices (a regular expression with digits, an index at the end, which also is a
-    part of longer ones) makes every layer its own group.
+    A rule that may cover several indices in ways that cannot be told (a regular expression with digits) makes every layer
+    its own group; one that ends in an index also fits the longer ones that begin with it.
     """
-    found: dict[int, set[str]] = {}
-    for entry in entries:
-        match = _LAYER.search(entry)
-        if match is None:
-            if any(map(str.isdigit, entry)) and entry.startswith("re:"):
-                return None
-            continue
-        if entry.startswith("re:") or entry[match.end() :] in ("", "*"):
-            return None
-        found.setdefault(int(match[1]), set()).add(entry[: match.start()] + entry[match.end() :])
-    return {index: frozenset(rules) for index, rules in found.items()}
 
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._apart = False
+        self._groups: dict[int, Hashable] = {}
+        self._named: dict[int, set[str]] = {}
+        self._endings: list[tuple[str, str]] = []
+        for entry in entries:
+            match = _LAYER.search(entry)
+            if match is None:
+                self._apart |= entry.startswith("re:") and any(map(str.isdigit, entry))
+                continue
+            rest = entry[: match.start()] + entry[match.end() :]
+            if entry.startswith("re:"):
+                self._apart = True
+            elif entry[match.end() :] in ("", "*"):
+                self._endings.append((match[1], rest))
+            else:
+                self._named.setdefault(int(match[1]), set()).add(rest)
 
-def group_of(known: Mentions, index: int) -> Hashable:
-    """The group of a layer: the rules that name it."""
-    return index if known is None else known.get(index)
+    def group(self, index: int) -> Hashable:
+        """The group of a layer: the rules that name it, with the index taken out."""
+        if self._apart:
+            return index
+        known = self._groups.get(index)
+        if known is None:
+            own = {rule for number, rule in self._endings if str(index).startswith(number)}
+            known = self._groups[index] = frozenset(own | self._named.get(index, set()))
+        return known
 
 
 def fused_names(name: str, shards: tuple[str, ...]) -> list[str]:
@@ -172,15 +183,36 @@ def wildcard_skips(entries: Iterable[str]) -> Skips:
     """ModelOpt's: names in full, any part of the name, and shell wildcards."""
     plain = tuple(entries)
     exact = exact_skips(plain)
-    wild = [entry for entry in plain if any(sign in entry for sign in "*?[")]
-    parts = [entry for entry in plain if entry not in wild]
+    known = frozenset(plain)
+    wild = [
+        re.compile(translate(entry))
+        for entry in plain
+        if any(sign in entry for sign in "*?[") and entry.removesuffix(".*") not in known
+    ]
+    parts, numbered = _parts([entry for entry in plain if not any(sign in entry for sign in "*?[")])
 
     def skips(name: str, shards: tuple[str, ...]) -> bool:
         if exact(name, shards) or any(part in name for part in parts):
             return True
-        return any(fnmatchcase(name, pattern) for pattern in wild)
+        for number in _NUMBER.findall(name):
+            if any(part in name for part in numbered.get(number, ())):
+                return True
+        return any(pattern.match(name) for pattern in wild)
 
     return skips
+
+
+def _parts(entries: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Parts of names, and apart from them those that can only fit names with a certain number, by that number."""
+    general: list[str] = []
+    numbered: dict[str, list[str]] = {}
+    for entry in entries:
+        found = re.search(r"\.(\d+)\.", entry)
+        if found is None:
+            general.append(entry)
+        else:
+            numbered.setdefault(found[1], []).append(entry)
+    return general, numbered
 
 
 def target_skips(entries: Iterable[str]) -> Skips:

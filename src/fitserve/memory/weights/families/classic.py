@@ -36,7 +36,9 @@ def opt(build: Build) -> None:
         inventory.column("model.decoder.project_out", hidden, width, whole=True)
     normed = build.flag("do_layer_norm_before", default=True) and not build.flag("_remove_final_layer_norm")
     build.stack(build.integer("num_hidden_layers"), add)
-    build.ends(norm=2 * hidden if normed else 0, tied=tied(build, default=True), width=width)
+    build.ends(
+        norm=2 * hidden if normed else 0, tied=tied(build, default=True), width=width, everywhere="norm"
+    )
 
 
 def _gpt_layer(build: Build, name: str, inner: int, kv_heads: int, *, whole_network: bool = False) -> None:
@@ -53,13 +55,12 @@ def gpt2(build: Build) -> None:
     """GPT-2."""
     hidden = build.hidden
     inner = build.integer("n_inner", default=4 * hidden)
-    if build.first:
-        build.inventory.numbers(build.integer("n_positions", "max_position_embeddings") * hidden)
+    build.inventory.numbers(build.integer("n_positions", "max_position_embeddings") * hidden)
     build.stack(
         build.integer("n_layer"),
         lambda index: _gpt_layer(build, f"transformer.h.{index}", inner, build.heads),
     )
-    build.ends(norm=2 * hidden, tied=tied(build, default=True))
+    build.ends(norm=2 * hidden, tied=tied(build, default=True), everywhere="norm")
 
 
 def gpt_bigcode(build: Build) -> None:
@@ -102,7 +103,7 @@ def gpt_j(build: Build) -> None:
         )
 
     build.stack(build.integer("n_layer"), add)
-    build.ends(norm=2 * hidden, tied=False, head_bias=True)
+    build.ends(norm=2 * hidden, tied=False, head_bias=True, everywhere="embeddings norm head")
 
 
 def gpt_neox(build: Build) -> None:

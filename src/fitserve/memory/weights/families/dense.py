@@ -30,6 +30,7 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
         through_transformers: vLLM runs the model through Transformers since 0.32, which keeps frequencies, no cache.
         prefix: vLLM's name of the stack.
         head: vLLM's name of the output layer.
+        everywhere: what every pipeline stage holds, of ``embeddings norm head``.
     """
 
     qkv_bias: bool | None = None
@@ -45,6 +46,7 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
     through_transformers: bool = False
     prefix: str = "model"
     head: str = "lm_head"
+    everywhere: str = ""
 
 
 def tied(build: Build, default: bool) -> bool:
@@ -109,12 +111,21 @@ def dense(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
     last = hidden * (2 if how.norm_bias else 1) if how.last_norm else 0
-    build.ends(norm=last, tied=tied(build, how.tied), head=how.head)
+    build.ends(norm=last, tied=tied(build, how.tied), head=how.head, everywhere=how.everywhere)
 
 
 def stablelm(build: Build) -> None:
     """StableLM: layer norms, and biases of query, key and value where it says so."""
-    dense(build, Dense(qkv_bias=build.flag("use_qkv_bias"), out_bias=False, mlp_bias=False, norm_bias=True))
+    dense(
+        build,
+        Dense(
+            qkv_bias=build.flag("use_qkv_bias"),
+            out_bias=False,
+            mlp_bias=False,
+            norm_bias=True,
+            everywhere="embeddings norm head",
+        ),
+    )
 
 
 def starcoder2(build: Build) -> None:
@@ -127,7 +138,7 @@ def starcoder2(build: Build) -> None:
 def cohere(build: Build) -> None:
     """Command R: one norm a layer, always tied."""
     qk_norm = "own" if build.flag("use_qk_norm") else ""
-    dense(build, Dense(out_bias=None, mlp_bias=False, norms=1, qk_norm=qk_norm, tied=True))
+    dense(build, Dense(out_bias=None, mlp_bias=False, norms=1, qk_norm=qk_norm, tied=True, everywhere="norm"))
 
 
 def olmo3(build: Build) -> None:

@@ -196,7 +196,7 @@ def granite_moe(build: Build) -> None:
         granite_experts(build, name, build.integer("num_local_experts"), shared)
 
     build.stack(build.integer("num_hidden_layers"), add)
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="norm")
 
 
 def olmoe(build: Build) -> None:
@@ -210,7 +210,7 @@ def olmoe(build: Build) -> None:
         inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add)
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="embeddings norm head")
 
 
 def phi_moe(build: Build) -> None:

@@ -160,7 +160,7 @@ FAMILIES: dict[str, Family] = {
     "Olmo3ForCausalLM": Family(olmo3),
     "OlmoeForCausalLM": Family(olmoe),
     "Glm4ForCausalLM": _dense(out_bias=False, mlp_bias=False, norms=4),
-    "GlmForCausalLM": _dense(out_bias=False, mlp_bias=False),
+    "GlmForCausalLM": _dense(out_bias=False, mlp_bias=False, through_transformers=True),
     "NemotronForCausalLM": _dense(gated=False, norm_bias=True),
     "SeedOssForCausalLM": Family(seed_oss),
     "HunYuanDenseV1ForCausalLM": _dense(qk_norm="head", tied=True, through_transformers=True),

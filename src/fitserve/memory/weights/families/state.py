@@ -62,7 +62,7 @@ def mamba(build: Build) -> None:
         build.inventory.numbers(build.hidden)
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
-    build.ends(tied=tied(build, default=True))
+    build.ends(tied=tied(build, default=True), everywhere="norm")
 
 
 def mamba2_decoder(build: Build) -> None:
@@ -124,7 +124,7 @@ def jamba(build: Build) -> None:
             inventory.gated_mlp(f"{name}.feed_forward", hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add, kind)
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="embeddings norm head")
 
 
 def _mamba2_of(build: Build, name: str, *, intermediate: int, normed: bool = True) -> None:
@@ -164,7 +164,7 @@ def granite_hybrid(build: Build) -> None:
         granite_experts(build, name, experts, shared)
 
     build.stack(build.integer("num_hidden_layers"), add, lambda index: types[index])
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="norm")
 
 
 def granite_experts(build: Build, name: str, experts: int, shared: int) -> None:

@@ -1,0 +1,103 @@
+"""Each rank's weights, from a checkpoint's configuration and, where they are at hand, its headers."""
+
+import msgspec
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.memory.options import EngineOptions
+from fitserve.memory.weights.gguf import gguf_weights
+from fitserve.memory.weights.ranks import RankWeights, config_weights
+from fitserve.units import Quantity, Unknown, gib
+
+_AGREES = 0.005
+"""Headers and configuration tell the same where they differ by less: padding, and tensors that are not loaded."""
+
+_UNLOADED = ("mtp.", "model.mtp.", "rotary_emb.inv_freq", ".masked_bias", ".attn.bias")
+
+
+def rank_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWeights, ...] | Unknown:
+    """Bytes of parameters and buffers on every rank: pipeline stages one after the other, ranks within each.
+
+    Computed from the configuration as vLLM builds the model; where all headers are at hand, what they hold confirms the
+    result (basis ``read``) or widens it.
+
+    Args:
+        checkpoint: the model.
+        options: vLLM's settings.
+
+    Returns:
+        One entry a rank, or an ``Unknown`` that names the architecture or method that is not modelled.
+
+    Raises:
+        InputError: the configuration lacks a number or has an absurd one.
+    """
+    if checkpoint.format == "gguf":
+        return gguf_weights(checkpoint, options)
+    found = config_weights(checkpoint.config, options)
+    if isinstance(found, Unknown):
+        return _with_size(found, checkpoint)
+    if not checkpoint.tensors or options.quantization is not None:
+        return found
+    return _confirmed(found, checkpoint, options)
+
+
+def _with_size(unknown: Unknown, checkpoint: Checkpoint) -> Unknown:
+    if checkpoint.size_bytes is None:
+        return unknown
+    return Unknown(f"{unknown.unknown}; its files hold {gib(checkpoint.size_bytes)} in all")
+
+
+def _confirmed(
+    found: tuple[RankWeights, ...], checkpoint: Checkpoint, options: EngineOptions
+) -> tuple[RankWeights, ...]:
+    """The same ranks, exact where headers agree, else within an interval that reaches what the headers say."""
+    alone = msgspec.structs.replace(
+        options,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        data_parallel_size=1,
+        enable_expert_parallel=False,
+    )
+    whole = config_weights(checkpoint.config, alone)
+    held = loaded_bytes(checkpoint)
+    if isinstance(whole, Unknown) or not held:
+        return found
+    ratio = held / max(1, whole[0].param_bytes.expected)
+    source = f"{checkpoint.source}: headers"
+    return tuple(
+        msgspec.structs.replace(rank, param_bytes=_judged(rank.param_bytes, ratio, source)) for rank in found
+    )
+
+
+def _judged(size: Quantity, ratio: float, source: str) -> Quantity:
+    if abs(ratio - 1) <= _AGREES:
+        return Quantity.exact(size.expected, "read", source)
+    other = round(size.expected * ratio)
+    return Quantity(
+        low=min(size.low, other),
+        expected=size.expected,
+        high=max(size.high, other),
+        basis="estimated",
+        source=f"{size.source}; {source} say {ratio:.3f} times as much",
+    )
+
+
+def loaded_bytes(checkpoint: Checkpoint) -> int:
+    """Bytes of the tensors that vLLM loads, float32 ones in 16 bit as it stores them; draft layers are left out."""
+    layers = checkpoint.config.text.get("num_hidden_layers")
+    count = layers if isinstance(layers, int) else 1 << 30
+    total = 0
+    for name, tensor in checkpoint.tensors.items():
+        if any(part in name for part in _UNLOADED) or _layer(name) >= count:
+            continue
+        wide = tensor.dtype == "F32" and len(tensor.shape) > 1 and "scale" not in name
+        total += tensor.size_bytes // 2 if wide else tensor.size_bytes
+    return total
+
+
+def _layer(name: str) -> int:
+    """The index of the language model's layer that a tensor belongs to; -1 for none."""
+    before, found, after = name.partition("layers.")
+    if not found or "vis" in before or "audio" in before or "encoder" in before:
+        return -1
+    number = after.partition(".")[0]
+    return int(number) if number.isdecimal() else -1
