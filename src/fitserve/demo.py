@@ -25,6 +25,9 @@ MAX_MODEL_LEN = 32_768
 KV_CACHE_MEMORY = "40M"
 """Too little for it: 32,768 tokens of the tiny model take 64 MiB."""
 
+REQUEST_SECONDS = 300.0
+"""The longest that one check may take: reading 32,768 tokens took 11 to 17 s on two free cores, 43 s on two that six servers shared."""
+
 OLDEST_VLLM = "0.10.2"
 """``--kv-cache-memory-bytes`` came with it."""
 
@@ -108,7 +111,7 @@ def run_demo(
     try:
         record = fix(
             command,
-            options=Options(log_dir=folder),
+            options=Options(log_dir=folder, request_deadline_seconds=REQUEST_SECONDS),
             progress=_Story(progress),
             journal=journal,
             run=run,
