@@ -1,0 +1,1 @@
+"""The memory of a launch: arithmetic over facts, by vLLM version."""
