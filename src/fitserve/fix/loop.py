@@ -16,8 +16,8 @@ from fitserve.errors import FitserveError, MachineError, UsageError
 from fitserve.facts.command import Launch, read_command, shown
 from fitserve.fix.options import Options
 from fitserve.fix.proof import cause_of_failed_checks, prove
-from fitserve.fix.secrets import without_secrets
 from fitserve.report.record import Maker, Outcome, Record
+from fitserve.report.secrets import without_secrets
 from fitserve.store.journal import Journal
 from fitserve.trial.address import read_address, with_free_port
 from fitserve.trial.attempt import Attempt

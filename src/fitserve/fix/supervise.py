@@ -11,8 +11,8 @@ from fitserve import __version__
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.errors import UsageError
 from fitserve.facts.command import Launch, read_command
-from fitserve.fix.secrets import without_secrets
 from fitserve.report.record import Outcome, Record
+from fitserve.report.secrets import without_secrets
 from fitserve.store.journal import Journal
 from fitserve.trial.attempt import Attempt
 from fitserve.trial.interrupt import handing_on

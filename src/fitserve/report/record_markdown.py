@@ -2,7 +2,6 @@
 
 import re
 
-from fitserve.facts.command_edit import masked
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
     change_words,
@@ -16,6 +15,7 @@ from fitserve.report.record_words import (
     shell_words,
     value_words,
 )
+from fitserve.report.secrets import without_secrets
 from fitserve.trial.outcome import Trial
 
 EVIDENCE_LINES = 6
@@ -28,10 +28,11 @@ MASK = "***"
 
 def render_record_markdown(record: Record) -> str:
     """The run as Markdown."""
+    record = without_secrets(record)
     blocks = [
         f"### fitserve {record.kind}: {outcome_words(record)}",
         _environment(record),
-        _fenced(shell_words(masked(record.command)), "sh"),
+        _fenced(shell_words(record.command), "sh"),
         _table(
             ["trial", "change", "outcome", "cause"],
             [
@@ -68,7 +69,7 @@ def _trial(record: Record, index: int) -> str:
     if rows:
         parts.append(_table(["figure", "predicted", "measured"], rows))
     env = {name: MASK if SECRET.search(name) else value for name, value in trial.env.items()}
-    parts += [_fenced(shell_words(masked(trial.argv), env), "sh"), "</details>"]
+    parts += [_fenced(shell_words(trial.argv, env), "sh"), "</details>"]
     return "\n\n".join(parts)
 
 
@@ -110,7 +111,7 @@ def _checks(record: Record) -> str:
 def _ending(record: Record) -> str:
     if record.final_command is None:
         return _inline(record.reason)
-    command = _fenced(shell_words(masked(record.final_command)), "sh")
+    command = _fenced(shell_words(record.final_command), "sh")
     return f"the command that serves:\n\n{command}"
 
 
