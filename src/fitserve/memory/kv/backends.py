@@ -5,6 +5,7 @@ Source: ``platforms/cuda.py`` and ``v1/attention/backends/mla/*.py`` of vLLM 0.8
 
 from fitserve.memory.kv.dtypes import is_quantized
 from fitserve.memory.kv.facts import Facts, NotModelledError
+from fitserve.memory.kv.pages import on_cpu
 
 _DEFAULT = 16
 _LATENT = {
@@ -31,7 +32,7 @@ def kernel_block_size(facts: Facts, dtype: str, *, latent: bool, sparse: bool) -
     if sparse:
         return 64
     if device.compute_capability is None:
-        return _without_cuda(facts)
+        return _without_cuda(facts, latent=latent)
     asked = options.block_size
     if not latent:
         return asked or _DEFAULT
@@ -41,8 +42,10 @@ def kernel_block_size(facts: Facts, dtype: str, *, latent: bool, sparse: bool) -
     return asked
 
 
-def _without_cuda(facts: Facts) -> int:
-    if "cpu" in facts.options.device.name.lower():
+def _without_cuda(facts: Facts, *, latent: bool) -> int:
+    if on_cpu(facts.options):
+        if latent and facts.since("0.28.0"):
+            return 16
         return facts.options.block_size or (128 if facts.since("0.11.1") else _DEFAULT)
     if facts.options.block_size is None:
         raise NotModelledError(

@@ -90,18 +90,14 @@ def capacity(
     if groups is None:
         return _refusal("kv-pages-not-unifiable", options, 0, min(sizes), 0)
     request = _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
-    pools = [_pool(groups, specs, stage, size, options, rules) for stage, size in enumerate(sizes)]
+    pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
 
 
 def _pool(
-    groups: Sequence[Group],
-    specs: Sequence[LayerSpec],
-    stage: int,
-    size: int,
-    options: EngineOptions,
-    rules: Rules,
+    groups: Sequence[Group], specs: Sequence[LayerSpec], stage: int, size: int, options: EngineOptions
 ) -> _Pool:
+    rules = rules_of(options.vllm_version)
     block = _bytes_per_block(groups, stage, rules)
     checked = block if rules.check_by_stage else max(_whole_bytes_per_block(groups), block)
     override = options.num_gpu_blocks_override

@@ -19,6 +19,11 @@ def round_up(amount: int, part: int) -> int:
     return ceil_div(amount, part) * part
 
 
+def on_cpu(options: EngineOptions) -> bool:
+    """True for vLLM's CPU backend, which never schedules ahead."""
+    return options.device.compute_capability is None and "cpu" in options.device.name.lower()
+
+
 def context_parallel(options: EngineOptions, rules: Rules) -> int:
     """How many ranks share the tokens of one request."""
     shards = options.decode_context_parallel_size
@@ -36,7 +41,7 @@ def in_flight_tokens(options: EngineOptions, rules: Rules) -> int:
         return options.max_num_batched_tokens
     stages = options.pipeline_parallel_size
     batches = stages
-    if options.async_scheduling is not False:
+    if options.async_scheduling is not False and not on_cpu(options):
         batches = stages + 1 if stages == 1 or at_least(options.vllm_version, "0.29.0") else stages
     return batches * options.max_num_batched_tokens
 

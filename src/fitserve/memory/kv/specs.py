@@ -13,6 +13,7 @@ from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
 from fitserve.memory.kv.dtypes import STATE_BYTES, cache_dtype, model_bytes, token_bytes
 from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
 from fitserve.memory.kv.layouts.registry import layout_of
+from fitserve.memory.kv.pages import on_cpu
 from fitserve.memory.kv.stages import stage_of_layers
 from fitserve.memory.kv.values import LayerSpec
 from fitserve.memory.options import EngineOptions
@@ -78,12 +79,24 @@ def _token_bytes(layer: Attention, dtype: str, facts: Facts) -> int:
 def _state_bytes(state: State, facts: Facts) -> int:
     """Bytes of a state: the convolution in the cache's type, the recurrent part in its own."""
     options = facts.options
+    _require_known_state_type(state, facts)
     conv = STATE_BYTES.get(options.mamba_cache_dtype) or model_bytes(options)
     named = options.mamba_ssm_cache_dtype
     if named == "auto":
         named = state.ssm_dtype or "auto"
     ssm = STATE_BYTES.get(named) or conv
     return state.conv_elements * conv + state.ssm_elements * ssm
+
+
+def _require_known_state_type(state: State, facts: Facts) -> None:
+    """On a CPU the type of recurrent states depends on its instructions.
+
+    Source: ``platforms/cpu.py``, vLLM 0.26 to 0.33.
+    """
+    named = facts.options.mamba_ssm_cache_dtype
+    fixed = named == "float32" or (named == "auto" and state.ssm_dtype == "float32")
+    if state.ssm_elements and on_cpu(facts.options) and facts.since("0.26.0") and not fixed:
+        raise NotModelledError("the type of recurrent states on this CPU: float32 where it has AVX-512 BF16")
 
 
 def _checkpoint_in_prompt(state: State, facts: Facts) -> bool:

@@ -149,12 +149,21 @@ def _mamba_head(facts: Facts, width: int) -> int:
 
 def granite_hybrid(facts: Facts) -> list[Layer]:
     """Granite 4: Mamba 2 and attention layers, as listed."""
+
+    def state(layer: int) -> list[Layer]:
+        return [_bamba_state(facts, layer)]
+
+    def whole(layer: int) -> list[Layer]:
+        return [attention(facts, layer, facts.hidden // facts.heads)]
+
     return _by_type(
         facts,
         facts.strings("layer_types", "layers_block_type"),
         {
-            "mamba": lambda layer: [_bamba_state(facts, layer)],
-            "attention": lambda layer: [attention(facts, layer, facts.hidden // facts.heads)],
+            "mamba": state,
+            "linear_attention": state,
+            "attention": whole,
+            "full_attention": whole,
         },
     )
 

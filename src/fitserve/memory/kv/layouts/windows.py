@@ -76,7 +76,7 @@ def gemma4(facts: Facts) -> list[Layer]:
     """Gemma 4: layers without a window have larger heads; the last layers may use the caches of earlier ones."""
     sliding = layer_types(facts, lambda layer: bool((layer + 1) % 6))
     window = facts.integer("sliding_window")
-    global_size = facts.integer("global_head_dim", default=facts.head_size)
+    global_size = facts.integer("global_head_dim", default=512)
     global_heads = facts.kv_heads
     if facts.text.get("attention_k_eq_v"):
         global_heads = facts.integer("num_global_key_value_heads", default=facts.kv_heads)
