@@ -162,7 +162,7 @@ def _fp8(found: dict[str, Any], renames: Renames) -> Quantiser:
 
 def _fbgemm_fp8(found: dict[str, Any], renames: Renames) -> Quantiser:
     ignored = renamed(_names(found, "modules_to_not_convert"), renames)
-    return RuledQuantiser(PerChannel(), exact_skips(ignored), ignored)
+    return RuledQuantiser(PerChannel(bounded=True), exact_skips(ignored), ignored, experts=Plain())
 
 
 def _gptq(found: dict[str, Any], renames: Renames) -> Quantiser:
@@ -195,15 +195,20 @@ def _bitsandbytes(found: dict[str, Any], renames: Renames) -> Quantiser:
     return RuledQuantiser(Bitsandbytes(), substring_skips(ignored), ignored)
 
 
-def mxfp4_quantiser(version: str) -> Quantiser:
-    """gpt-oss: only the experts; which kernel is chosen decides the padding.
+_MXFP4_PADDINGS = (PaddedMxfp4(1, 64), PaddedMxfp4(256, 128))
 
-    vLLM 0.32 pads to 256 and 128 (Marlin); the releases 0.15 to 0.31 and 0.33 register 64 and no padding.
-    Source: parameters that these releases register for gpt-oss on a compute capability of 9.0.
+
+def mxfp4_quantiser(version: str) -> Quantiser:
+    """gpt-oss: only the experts; which kernel is chosen decides the padding, so the other one bounds the size.
+
+    vLLM 0.32 without Triton's kernels pads to 256 and 128 (Marlin); 0.15 to 0.31 and 0.33 register 64 and none. Logged boots
+    lie between: 13.64 GiB for gpt-oss-20b in 0.19 on an H100, where the two give 12.82 and 13.67.
+    Source: parameters that these releases register for a compute capability of 9.0.
     """
-    padded = version.startswith("0.32.")
-    experts = PaddedMxfp4(hidden_multiple=256 if padded else 1, intermediate_multiple=128 if padded else 64)
-    return RuledQuantiser(Plain(), exact_skips(()), experts=experts)
+    first, second = reversed(_MXFP4_PADDINGS) if version.startswith("0.32.") else _MXFP4_PADDINGS
+    found = RuledQuantiser(Plain(), exact_skips(()), experts=first)
+    found.other = RuledQuantiser(Plain(), exact_skips(()), experts=second)
+    return found
 
 
 def _compressed(found: dict[str, Any], renames: Renames) -> Quantiser:

@@ -27,10 +27,12 @@ class Quantiser:
     Attributes:
         kv_scales: numbers in the model's dtype, and further bytes, that each attention layer holds for its cache.
         latent_scales: the same for MLA layers.
+        other: another way that vLLM may store the same checkpoint, where the device's kernels decide.
     """
 
     kv_scales = (0, 0)
     latent_scales = (0, 0)
+    other: "Quantiser | None" = None
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:
         """The scheme of a linear layer.

@@ -69,7 +69,7 @@ def _confirmed(
 
 
 def _judged(size: Quantity, ratio: float, source: str) -> Quantity:
-    if abs(ratio - 1) <= _AGREES:
+    if abs(ratio - 1) <= _AGREES and size.low == size.high:
         return Quantity.exact(size.expected, "read", source)
     other = round(size.expected * ratio)
     return Quantity(

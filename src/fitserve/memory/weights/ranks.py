@@ -11,6 +11,7 @@ from fitserve.memory.weights.detect import quantiser_for
 from fitserve.memory.weights.families.registry import FAMILIES, Family
 from fitserve.memory.weights.inventory import Inventory
 from fitserve.memory.weights.model import Build
+from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import NotModelledError
 from fitserve.units import Quantity, Unknown
 
@@ -59,31 +60,44 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
 
 
 def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple[RankWeights, ...]:
-    tp = options.tensor_parallel_size
     version = str(release(options.vllm_version))
     quantiser = quantiser_for(config, options.quantization, family.renames, version)
-    expert_ranks = tp * options.data_parallel_size if options.enable_expert_parallel else 1
+    buffer_size = partial(Quantity.exact, basis="computed", source=config.source)
+    tp, experts = options.tensor_parallel_size, options.enable_expert_parallel
     found: list[RankWeights] = []
-    quantity = partial(Quantity.exact, basis="computed", source=config.source)
-    for stage in range(options.pipeline_parallel_size):
-        for rank in range(tp):
-            if rank and expert_ranks == 1:
-                before = found[-1]
-                found.append(msgspec.structs.replace(before, rank=before.rank + 1))
-                continue
-            inventory = Inventory(
-                quantiser,
-                tp=tp,
-                element=element_bytes(options),
-                expert_ranks=expert_ranks,
-                expert_rank=rank,
-            )
-            family.count(Build(config, options, inventory, stage))
-            found.append(
-                RankWeights(
-                    rank=stage * tp + rank,
-                    param_bytes=quantity(inventory.params),
-                    buffer_bytes=quantity(inventory.buffer_bytes),
-                )
-            )
+    for rank in range(tp * options.pipeline_parallel_size):
+        if rank % tp and not experts:
+            found.append(msgspec.structs.replace(found[-1], rank=rank))
+            continue
+        inventory = _filled(config, options, family, quantiser, rank)
+        others = [inventory.params]
+        if quantiser.other is not None:
+            others.append(_filled(config, options, family, quantiser.other, rank).params)
+        params = Quantity(
+            low=min(others),
+            expected=inventory.params,
+            high=max(others),
+            basis="computed",
+            source=config.source,
+        )
+        found.append(
+            RankWeights(rank=rank, param_bytes=params, buffer_bytes=buffer_size(inventory.buffer_bytes))
+        )
     return tuple(found)
+
+
+def _filled(
+    config: ModelConfig, options: EngineOptions, family: Family, quantiser: Quantiser, rank: int
+) -> Inventory:
+    """What one rank holds."""
+    tp = options.tensor_parallel_size
+    stage, place = divmod(rank, tp)
+    inventory = Inventory(
+        quantiser,
+        tp=tp,
+        element=element_bytes(options),
+        expert_ranks=tp * options.data_parallel_size if options.enable_expert_parallel else 1,
+        expert_rank=place,
+    )
+    family.count(Build(config, options, inventory, stage))
+    return inventory

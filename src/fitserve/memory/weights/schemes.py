@@ -71,14 +71,15 @@ class PerTensor(msgspec.Struct, frozen=True):
 
 
 class PerChannel(msgspec.Struct, frozen=True):
-    """8 bit with one float32 scale a row (FP8 or INT8)."""
+    """8 bit with one float32 scale a row (FP8 or INT8); ``bounded``: a bound of the inputs' scale besides (FBGEMM)."""
 
     static_activation: bool = False
+    bounded: bool = False
 
     def linear(self, shape: LinearShape) -> int:
         """A byte a number, and a scale for each row."""
         inputs = _SCALE * len(shape.outputs) if self.static_activation else 0
-        return shape.rows * (shape.inputs + _SCALE) + inputs
+        return shape.rows * (shape.inputs + _SCALE) + inputs + _SCALE * self.bounded
 
     def experts(self, shape: ExpertsShape) -> int:
         """A byte a number, and a scale for each row of each expert."""

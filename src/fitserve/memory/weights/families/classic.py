@@ -215,3 +215,40 @@ def mpt(build: Build) -> None:
 
     build.stack(build.integer("n_layers"), add)
     build.ends(norm=hidden, tied=True)
+
+
+def chatglm(build: Build) -> None:
+    """ChatGLM 2 and 3, GLM-4 in its own layout: half of a head turns, the output layer is its own.
+
+    Source: vLLM 0.32 ``models/chatglm.py``.
+    """
+    inventory, hidden, heads = build.inventory, build.hidden, build.heads
+    size, bias = hidden // max(1, heads), build.flag("add_bias_linear")
+    few = build.flag("multi_query_attention")
+    kv_heads = build.integer("multi_query_group_num") if few else heads
+    inner = build.integer("ffn_hidden_size")
+
+    def add(index: int) -> None:
+        name = f"transformer.encoder.layers.{index}"
+        qkv_bias = bias or build.flag("add_qkv_bias")
+        attend = f"{name}.self_attention"
+        inventory.qkv(f"{attend}.query_key_value", hidden, heads, kv_heads, size, bias=qkv_bias, shards=())
+        inventory.row(f"{attend}.dense", heads * size, hidden, bias=bias)
+        inventory.column(f"{name}.mlp.dense_h_to_4h", hidden, (inner, inner), bias=bias)
+        inventory.row(f"{name}.mlp.dense_4h_to_h", inner, hidden, bias=bias)
+        inventory.numbers(2 * hidden)
+        inventory.attention()
+        positions = build.integer("seq_length", default=8192)
+        add_rotary(
+            inventory,
+            build.text,
+            size,
+            source=build.config.source,
+            columns=size // 2,
+            max_position=positions,
+        )
+
+    if not build.flag("rmsnorm", default=True):
+        raise NotModelledError("ChatGLM with layer norms")
+    build.stack(build.integer("num_layers"), add)
+    build.ends(head="transformer.output_layer", tied=False, everywhere="embeddings norm head")

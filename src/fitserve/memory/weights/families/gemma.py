@@ -72,7 +72,7 @@ def gemma3_vision(build: Build) -> None:
 
 def gemma4(build: Build, prefix: str = "model") -> None:
     """Gemma 4: full layers have their own heads, experts stand beside the dense network."""
-    inventory, hidden, text = build.inventory, build.hidden, build.text
+    inventory, hidden = build.inventory, build.hidden
     count = build.integer("num_hidden_layers")
     windowed = windowed_layers(build, 6)
     shared_from = count - build.integer("num_kv_shared_layers", default=0)
@@ -103,9 +103,7 @@ def gemma4(build: Build, prefix: str = "model") -> None:
     if per_layer:
         _per_layer_inputs(build, prefix, count * per_layer, per_layer)
     build.stack(count, add, lambda index: (windowed[index], shares(index)))
-    build.ends(tied=tied(build, default=True))
-    if "vocab_size" not in text:
-        raise NotModelledError("Gemma 4 without vocab_size")
+    build.ends(tied=tied(build, default=True), everywhere="norm")
 
 
 def _per_layer_inputs(build: Build, prefix: str, width: int, per_layer: int) -> None:

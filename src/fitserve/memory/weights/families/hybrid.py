@@ -60,7 +60,7 @@ def qwen_hybrid(
 ) -> None:
     """Qwen3-Next and Qwen3.5: three layers with a state to one with attention, dense or routed.
 
-    Every stage holds the embeddings.
+    Every stage holds the embeddings, and of Qwen3-Next the output layer.
     """
     inventory, hidden = build.inventory, build.hidden
     count = build.integer("num_hidden_layers")
@@ -85,5 +85,6 @@ def qwen_hybrid(
         else:
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 
+    everywhere = "embeddings head" if interleaved else "embeddings"
     build.stack(count, add, full)
-    build.ends(tied=tied(build, default=False), head=head, everywhere="embeddings")
+    build.ends(tied=tied(build, default=False), head=head, everywhere=everywhere)

@@ -3,6 +3,7 @@
 Source: vLLM 0.32 ``models/deepseek_v2.py``.
 """
 
+from fitserve.memory.weights.families.dense import tied
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.rotary import add_rotary
 
@@ -107,3 +108,29 @@ def deepseek(build: Build, prefix: str = "model", head: str = "lm_head") -> None
 
     build.stack(build.integer("num_hidden_layers"), add, kind)
     build.ends(head=head)
+
+
+def minicpm3(build: Build) -> None:
+    """MiniCPM 3: DeepSeek's low-rank projections before ordinary attention.
+
+    Source: vLLM 0.32 ``models/minicpm3.py``.
+    """
+    inventory, hidden, heads = build.inventory, build.hidden, build.heads
+    nope, rope = build.integer("qk_nope_head_dim"), build.integer("qk_rope_head_dim")
+    query_rank, kv_rank = build.integer("q_lora_rank"), build.integer("kv_lora_rank")
+    value = build.integer("v_head_dim", default=hidden // max(1, heads))
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}.self_attn"
+        inventory.column(f"{name}.q_a_proj", hidden, query_rank, whole=True)
+        inventory.column(f"{name}.q_b_proj", query_rank, heads * (nope + rope))
+        inventory.column(f"{name}.kv_a_proj_with_mqa", hidden, kv_rank + rope, whole=True)
+        inventory.column(f"{name}.kv_b_proj", kv_rank, heads * (nope + value))
+        inventory.row(f"{name}.o_proj", heads * value, hidden)
+        inventory.numbers(query_rank + kv_rank + 2 * hidden)
+        inventory.attention()
+        mla_rotary(build, rope, "halves")
+        inventory.gated_mlp(f"model.layers.{index}.mlp", hidden, build.integer("intermediate_size"))
+
+    build.stack(build.integer("num_hidden_layers"), add)
+    build.ends(tied=tied(build, default=True), everywhere="norm")

@@ -25,7 +25,7 @@ def mixtral(build: Build) -> None:
         inventory.experts(f"{name}.block_sparse_moe.experts", experts, hidden, intermediate)
 
     build.stack(build.integer("num_hidden_layers"), add)
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="embeddings norm head")
 
 
 def qwen_moe(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
@@ -105,7 +105,7 @@ def gpt_oss(build: Build) -> None:
         )
 
     build.stack(build.integer("num_hidden_layers"), add)
-    build.ends(tied=tied(build, default=False))
+    build.ends(tied=tied(build, default=False), everywhere="embeddings norm head")
 
 
 def mimo_v2(build: Build) -> None:
@@ -306,4 +306,4 @@ def dbrx(build: Build) -> None:
         inventory.experts(f"{name}.ffn.experts", experts, hidden, build.of(inner, "ffn_hidden_size"))
 
     build.stack(build.integer("n_layers"), add)
-    build.ends(tied=False)
+    build.ends(tied=False, everywhere="embeddings norm head")

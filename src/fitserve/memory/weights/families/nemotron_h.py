@@ -130,4 +130,4 @@ def nemotron_h(build: Build) -> None:
         build.inventory.numbers(build.hidden)
 
     build.stack(len(pattern), add, lambda index: (pattern[index], pattern[index] == "-" and size(index)))
-    build.ends()
+    build.ends(everywhere="embeddings norm head")

@@ -6,6 +6,7 @@ import msgspec
 
 from fitserve.memory.weights.families.classic import (
     bloom,
+    chatglm,
     falcon,
     gpt2,
     gpt_bigcode,
@@ -27,7 +28,7 @@ from fitserve.memory.weights.families.dense import (
 from fitserve.memory.weights.families.encoders import bert, whisper
 from fitserve.memory.weights.families.gemma import gemma, gemma3_vision, gemma4, gemma4_vision
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
-from fitserve.memory.weights.families.mla import deepseek
+from fitserve.memory.weights.families.mla import deepseek, minicpm3
 from fitserve.memory.weights.families.moe import (
     dbrx,
     ernie45_moe,
@@ -191,4 +192,11 @@ FAMILIES: dict[str, Family] = {
     "RobertaModel": Family(bert),
     "XLMRobertaModel": Family(bert),
     "WhisperForConditionalGeneration": Family(whisper),
+    "SmolLM3ForCausalLM": _dense(tied=True, through_transformers=True),
+    "Exaone4ForCausalLM": _dense(qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm="head"),
+    "ArceeForCausalLM": _dense(gated=False, through_transformers=True),
+    "InternLM2ForCausalLM": _dense(mlp_bias=False),
+    "MiniCPM3ForCausalLM": Family(minicpm3),
+    "ChatGLMModel": Family(chatglm),
+    "ChatGLMForConditionalGeneration": Family(chatglm),
 }
