@@ -14,6 +14,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         free_bytes: what is free before vLLM starts; None where it is not known.
         compute_capability: such as (9, 0); None where it is not a CUDA device.
         unified: it shares the host's memory.
+        multiprocessors: streaming multiprocessors or compute units; None where they are not known.
         source: how it is known.
     """
 
@@ -22,6 +23,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     unified: bool = False
+    multiprocessors: int | None = None
     source: str = "given"
 
 

@@ -1,0 +1,85 @@
+"""The catalogue of devices: what ``cudaMemGetInfo`` reports there, which is less than the box says.
+
+A total is ``measured`` where a start-up log of vLLM printed it for that device, and ``computed`` where it is the board's
+memory (``board_mib``, what ``nvidia-smi`` shows) less what the driver keeps: 0.24 GiB to 12 GiB, 0.35 to 16, 0.45 to 40, 0.6
+above, as on the measured devices; nothing on AMD and unified memory. It differs by up to 0.2 GiB with driver and
+platform: under WSL2 the driver keeps nothing.
+
+Source: measured starts of vLLM 0.6 to 0.28; compute capabilities and multiprocessors as the makers publish them.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from fitserve.units import GIB
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of the catalogue.
+
+    Attributes:
+        name: its product name.
+        matches: the words that name it, lower case.
+        total_gib: what ``cudaMemGetInfo`` reports as total.
+        board_mib: the memory on the board, as ``nvidia-smi`` shows it.
+        capability: such as ``9.0``; None where it is not a CUDA device.
+        multiprocessors: streaming multiprocessors or compute units.
+        unified: it shares the host's memory.
+        source: ``measured`` or ``computed``.
+    """
+
+    name: str
+    matches: tuple[str, ...]
+    total_gib: float
+    board_mib: int
+    capability: str | None
+    multiprocessors: int | None
+    unified: bool
+    source: str
+
+    @property
+    def total_bytes(self) -> int:
+        """What ``cudaMemGetInfo`` reports as total."""
+        return round(self.total_gib * GIB)
+
+    @property
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Such as (9, 0); None where it is not a CUDA device."""
+        if self.capability is None:
+            return None
+        major, _, minor = self.capability.partition(".")
+        return int(major), int(minor)
+
+
+@cache
+def catalogue() -> tuple[DeviceFacts, ...]:
+    """Every device of the table."""
+    text = files("fitserve.facts").joinpath("devices.json").read_bytes()
+    return tuple(msgspec.json.decode(text, type=list[DeviceFacts]))
+
+
+def find_device(name: str) -> DeviceFacts | None:
+    """The device that a name means: the entry with the most of its words in it.
+
+    Args:
+        name: in any spelling: ``H100``, ``NVIDIA H100 80GB HBM3``, ``rtx4090``, ``DGX-Spark``.
+    """
+    words = _words(name)
+    found = [
+        (len(match.split()), len(match), device)
+        for device in catalogue()
+        for match in device.matches
+        if _words(match) <= words
+    ]
+    return max(found, key=lambda item: item[:2])[2] if found else None
+
+
+def _words(text: str) -> frozenset[str]:
+    """Its words, lower case; a maker's series and a memory size count apart from the number: ``rtx4090`` is two words."""
+    spaced = re.sub(r"[^a-z0-9]+", " ", text.lower())
+    spaced = re.sub(r"\b(rtx|gtx|rx|pro)(?=\d)", r"\1 ", spaced)
+    spaced = re.sub(r"\b(\d+) (gb|gib)\b", r"\1gb", spaced)
+    return frozenset(re.sub(r"(?<=\d)(ti|super)\b", r" \1", spaced).split())

@@ -1,0 +1,276 @@
+"""vLLM's settings with every default filled in, and where each value is from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fitserve.errors import UsageError
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.batch import batch_defaults
+from fitserve.memory.capture import largest_capture
+from fitserve.memory.context_length import ContextLength, context_length
+from fitserve.memory.history import NEWEST, at_least, default_utilization, release
+from fitserve.memory.options import Device, EngineOptions
+from fitserve.units import GIB
+
+AUTO_FIT = -1
+"""``max_model_len`` that asks vLLM (0.14 and later) to take the longest context that fits."""
+
+_COPIED = {
+    "tensor_parallel_size": int,
+    "pipeline_parallel_size": int,
+    "data_parallel_size": int,
+    "decode_context_parallel_size": int,
+    "prefill_context_parallel_size": int,
+    "enable_expert_parallel": bool,
+    "block_size": int,
+    "kv_cache_dtype": str,
+    "dtype": str,
+    "quantization": str,
+    "kv_cache_memory_bytes": int,
+    "num_gpu_blocks_override": int,
+    "enable_prefix_caching": bool,
+    "enable_chunked_prefill": bool,
+    "disable_hybrid_kv_cache_manager": bool,
+    "async_scheduling": bool,
+    "enforce_eager": bool,
+    "mamba_cache_mode": str,
+    "mamba_block_size": int,
+    "mamba_cache_dtype": str,
+    "mamba_ssm_cache_dtype": str,
+    "language_model_only": bool,
+}
+"""Settings that count as they are given, with their type."""
+
+_POSITIVE = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "block_size",
+    "num_gpu_blocks_override",
+)
+_REDUCED_PRECISION = {"half": "float16", "bf16": "bfloat16", "fp16": "float16"}
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a start.
+
+    Attributes:
+        options: all of them.
+        sources: where each value is from, by vLLM's name: ``given``, a default with its release, ``config.json: ...``.
+        context: what the configuration allows.
+        is_v1: the V1 engine runs.
+        auto_fit: ``max_model_len`` is to be chosen by what fits.
+        estimates_graphs: ``VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`` as given; None where it is not.
+        skips_multimodal: the encoder's dummy pass is skipped, or there is none.
+        v2_runner: ``VLLM_USE_V2_MODEL_RUNNER`` as given; None where it is not.
+        allows_long: a context beyond the configuration is only warned about.
+    """
+
+    options: EngineOptions
+    sources: dict[str, str]
+    context: ContextLength
+    is_v1: bool
+    auto_fit: bool = False
+    estimates_graphs: str | None = None
+    skips_multimodal: bool = False
+    v2_runner: bool | None = None
+    allows_long: bool = False
+
+
+def resolve(
+    config: ModelConfig,
+    given: Mapping[str, Any],
+    *,
+    version: str | None,
+    device: Device,
+    environment: Mapping[str, str] | None = None,
+    is_server: bool = True,
+) -> Resolved:
+    """Fill in vLLM's defaults.
+
+    Args:
+        config: the model's configuration.
+        given: the settings of the user by vLLM's names with underscores, values as vLLM takes them.
+        version: the release; the newest known where None.
+        device: the accelerator.
+        environment: variables that vLLM would see.
+        is_server: the OpenAI server starts it; False for ``LLM(...)``.
+
+    Raises:
+        UsageError: a value is of the wrong kind or out of its range.
+        InputError: the configuration has an absurd number.
+    """
+    environment = environment or {}
+    version = version or NEWEST
+    values: dict[str, Any] = {"vllm_version": version, "device": device}
+    sources: dict[str, str] = {}
+    for name, kind in _COPIED.items():
+        if given.get(name) is not None:
+            values[name] = _checked(name, given[name], kind)
+            sources[name] = "given"
+    if "dtype" in values:
+        values["dtype"] = _REDUCED_PRECISION.get(values["dtype"], values["dtype"])
+    if given.get("cpu_offload_gb"):
+        values["cpu_offload_bytes"] = round(
+            float(_checked("cpu_offload_gb", given["cpu_offload_gb"], float)) * GIB
+        )
+        sources["cpu_offload_gb"] = "given"
+    values["num_speculative_tokens"] = _speculative(given.get("speculative_config"))
+    is_v1 = uses_v1(version, environment)
+    context = context_length(config, version)
+    _length(values, sources, given, context)
+    _utilization(values, sources, given, version)
+    _batch(values, sources, given, config, is_v1=is_v1, is_server=is_server)
+    if _optimisation_level(given) == 0:
+        values["enforce_eager"], sources["enforce_eager"] = True, "given: -O0"
+    options = EngineOptions(**values)
+    size = largest_capture(options, given)
+    auto = given.get("max_model_len") == AUTO_FIT
+    runner = environment.get("VLLM_USE_V2_MODEL_RUNNER")
+    return Resolved(
+        options=msgspec.structs.replace(options, max_cudagraph_capture_size=size),
+        sources=_with_defaults(sources, options),
+        context=context,
+        is_v1=is_v1,
+        auto_fit=auto,
+        estimates_graphs=environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"),
+        skips_multimodal=_skips_multimodal(config, given),
+        v2_runner=None if runner is None else runner not in ("0", "false", ""),
+        allows_long=environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"),
+    )
+
+
+def uses_v1(version: str | None, environment: Mapping[str, str]) -> bool:
+    """True for the V1 engine: by default from 0.8.0, always from 0.11.0, with ``VLLM_USE_V1`` between 0.6.4 and 0.11.0."""
+    if at_least(version, "0.11.0"):
+        return True
+    asked = environment.get("VLLM_USE_V1")
+    if asked is not None and at_least(version, "0.6.4"):
+        return asked not in ("0", "false", "")
+    return at_least(version, "0.8.0")
+
+
+def is_multimodal(config: ModelConfig) -> bool:
+    """True where the configuration describes an encoder beside the language model."""
+    return any(
+        isinstance(config.data.get(name), dict)
+        for name in (
+            "vision_config",
+            "visual",
+            "audio_config",
+            "vit_config",
+            "vision_tower",
+            "thinker_config",
+        )
+    )
+
+
+def _skips_multimodal(config: ModelConfig, given: Mapping[str, Any]) -> bool:
+    if not is_multimodal(config) or given.get("skip_mm_profiling") or given.get("language_model_only"):
+        return True
+    limits = given.get("limit_mm_per_prompt")
+    return isinstance(limits, dict) and bool(limits) and all(limit == 0 for limit in limits.values())
+
+
+def _length(
+    values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], context: ContextLength
+) -> None:
+    asked = given.get("max_model_len")
+    if asked is None or asked == AUTO_FIT:
+        values["max_model_len"] = context.tokens
+        sources["max_model_len"] = context.source
+        return
+    values["max_model_len"] = _positive("max_model_len", _checked("max_model_len", asked, int))
+    sources["max_model_len"] = "given"
+
+
+def _utilization(
+    values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], version: str
+) -> None:
+    asked = given.get("gpu_memory_utilization")
+    if asked is None:
+        values["gpu_memory_utilization"] = default_utilization(version)
+        sources["gpu_memory_utilization"] = f"default of {release(version)}"
+        return
+    share = float(_checked("gpu_memory_utilization", asked, float))
+    if not 0 < share <= 1:
+        raise UsageError(
+            f"gpu_memory_utilization {asked} is not above 0 and at most 1", hint="give a share such as 0.9"
+        )
+    values["gpu_memory_utilization"], sources["gpu_memory_utilization"] = share, "given"
+
+
+def _batch(
+    values: dict[str, Any],
+    sources: dict[str, str],
+    given: Mapping[str, Any],
+    config: ModelConfig,
+    *,
+    is_v1: bool,
+    is_server: bool,
+) -> None:
+    version, device = values["vllm_version"], values["device"]
+    found = batch_defaults(
+        version,
+        device,
+        values["max_model_len"],
+        is_v1=is_v1,
+        chunked=values.get("enable_chunked_prefill"),
+        is_server=is_server,
+        is_multimodal=is_multimodal(config),
+        world_size=values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1),
+    )
+    for name, default in (
+        ("max_num_seqs", found.max_num_seqs),
+        ("max_num_batched_tokens", found.max_num_batched_tokens),
+    ):
+        asked = given.get(name)
+        values[name] = default if asked is None else _positive(name, _checked(name, asked, int))
+        sources[name] = f"default of {release(version)} on {device.name}" if asked is None else "given"
+    if given.get("max_num_seqs") is None and at_least(version, "0.10.1"):
+        values["max_num_seqs"] = min(values["max_num_seqs"], values["max_num_batched_tokens"])
+
+
+def _checked(name: str, value: Any, kind: type) -> Any:
+    """The value as its kind.
+
+    Raises:
+        UsageError: it is of another one.
+    """
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is str and not isinstance(value, str):
+        value = str(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(f"{name} {value!r} is no {_KIND_WORDS[kind]}", hint="give what vLLM takes")
+    return _positive(name, value) if name in _POSITIVE else value
+
+
+_KIND_WORDS: dict[type, str] = {int: "whole number", float: "number", bool: "switch", str: "word"}
+
+
+def _positive(name: str, value: Any) -> int:
+    if not 0 < value < 1 << 40:
+        raise UsageError(f"{name} {value:,} is not a number above 0", hint="give a whole number such as 8192")
+    return int(value)
+
+
+def _speculative(asked: object) -> int:
+    count = asked.get("num_speculative_tokens") if isinstance(asked, Mapping) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 64 else 0
+
+
+def _optimisation_level(given: Mapping[str, Any]) -> int | None:
+    level = given.get("optimization_level")
+    return level if isinstance(level, int) else None
+
+
+def _with_defaults(sources: dict[str, str], options: EngineOptions) -> dict[str, str]:
+    """Where every setting is from; what is not named yet is the release's default."""
+    default = f"default of {release(options.vllm_version)}"
+    names = [name for name in options.__struct_fields__ if name not in ("vllm_version", "device")]
+    return {name: sources.get(name, default) for name in names}
