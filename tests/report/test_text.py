@@ -24,6 +24,7 @@ from fitserve.diagnose.finding import (
 from fitserve.diagnose.pages import CAUSES
 from fitserve.diagnose.triage import Example, Failure, Group, Triage
 from fitserve.report.actions import COMMANDS
+from fitserve.report.figures import figures
 from fitserve.report.text import render_diagnosis
 from fitserve.report.triage_text import render_triage
 
@@ -177,3 +178,20 @@ not read: c.log (permission denied)
 """
 
     assert expected == render_triage(found)
+
+
+def test_a_setting_in_bytes_says_its_unit() -> None:
+    """A size set by hand is shown with its unit, a count without."""
+    found = figures(
+        Diagnosis(
+            stage="kv_cache",
+            cause="kv-cache-pinned-too-small",
+            line=None,
+            severity="error",
+            confidence="certain",
+            message="",
+            numbers={"kv_cache_memory_bytes": 104857600, "max_num_seqs": 256},
+        )
+    )
+
+    assert ["kv_cache_memory_bytes 100 MiB", "max_num_seqs 256"] == found.settings

@@ -98,7 +98,7 @@ def figures(diagnosis: Diagnosis) -> Figures:
 
     keyed = [row(key) for key in first], list(budget.values()), [row(key) for key in (*last, *rest)]
     settings = [
-        f"{key} {_measured(key, numbers[key])[0]}" for key in numbers if is_setting[key] and key not in beside
+        f"{key} {_set_to(key, numbers[key])}" for key in numbers if is_setting[key] and key not in beside
     ]
     return Figures([one for part in keyed for one in part if one is not None], settings)
 
@@ -146,10 +146,10 @@ def _measured(key: str, value: Any) -> tuple[str, str]:
     return f"{value:,}", "tokens" if key.endswith("_tokens") or key in _IN_TOKENS else ""
 
 
-def _plain(value: Any) -> str:
-    """A setting as it was typed, with thousands separated."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:,}" if is_number else str(value)
+def _set_to(key: str, value: Any) -> str:
+    """A setting's value, with its unit where the name does not say it: ``100 MiB``."""
+    number, unit = _measured(key, value)
+    return number if unit in ("", "tokens") else f"{number} {unit}"
 
 
 def _size(size_bytes: float) -> tuple[str, str]:

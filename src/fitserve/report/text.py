@@ -47,7 +47,7 @@ def render_diagnosis(diagnosis: Diagnosis, source: str, *, width: int = WIDTH, c
         Text that ends in one line feed; without control characters, whatever the log held.
     """
     painter = _Painter(diagnosis, source, max(width, 40), colored=colored)
-    return "\n".join(painter.lines()) + "\n"
+    return "\n".join(painter.lines()).rstrip("\n") + "\n"
 
 
 class _Painter:
