@@ -35,6 +35,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         max_model_len: tokens of the longest sequence; None: as the model's configuration says.
         block_size: tokens a block; None: as the version, the model and the device choose.
         kv_cache_dtype: ``auto`` or one of vLLM's names.
+        speculative_method: how tokens are drafted: ``ngram``, ``suffix``, ``mtp``, ``eagle``, ``eagle3``...
         dtype: ``auto``, ``bfloat16``, ``float16``, ``half``, ``float32``...
     """
 
@@ -66,6 +67,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
     num_speculative_tokens: int = 0
+    speculative_method: str | None = None
     cpu_offload_bytes: int = 0
     language_model_only: bool = False
     device: Device = Device(name="H100", total_bytes=round(79.19 * GIB), compute_capability=(9, 0))

@@ -101,7 +101,15 @@ class Facts:
     @property
     def layers(self) -> int:
         """The number of layers."""
-        return self.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+        return self.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+
+    @property
+    def has_layer_count(self) -> bool:
+        """The configuration says how many layers there are, instead of listing them."""
+        return (
+            self.optional("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+            is not None
+        )
 
     @property
     def hidden(self) -> int:

@@ -53,6 +53,8 @@ def build_groups(
         hybrid: windows and chunks may have groups of their own.
     """
     merged = merge(specs if hybrid else promote(specs))
+    if not hybrid and len(merged) > 1 and not _uniform(merged, rules):
+        return None
     if len(merged) <= 1 or (_uniform(merged, rules) and (rules.mixed_pages or _equal_pages(merged))):
         return [Group(tuple((spec, _counts(spec, stages)) for spec in merged))] if merged else []
     equal = _equal_pages_of(merged, rules)

@@ -24,6 +24,11 @@ def on_cpu(options: EngineOptions) -> bool:
     return options.device.compute_capability is None and "cpu" in options.device.name.lower()
 
 
+def _drafts_from_text(options: EngineOptions) -> bool:
+    """Such drafts turn asynchronous scheduling off."""
+    return options.num_speculative_tokens > 0 and options.speculative_method in ("ngram", "suffix")
+
+
 def context_parallel(options: EngineOptions, rules: Rules) -> int:
     """How many ranks share the tokens of one request."""
     shards = options.decode_context_parallel_size
@@ -41,7 +46,7 @@ def in_flight_tokens(options: EngineOptions, rules: Rules) -> int:
         return options.max_num_batched_tokens
     stages = options.pipeline_parallel_size
     batches = stages
-    if options.async_scheduling is not False and not on_cpu(options):
+    if options.async_scheduling is not False and not on_cpu(options) and not _drafts_from_text(options):
         batches = stages + 1 if stages == 1 or at_least(options.vllm_version, "0.29.0") else stages
     return batches * options.max_num_batched_tokens
 
@@ -59,6 +64,8 @@ def request_pages(spec: LayerSpec, tokens: int, in_flight: int, shards: int) -> 
         return spec.state_pages
     if spec.kind == "sliding":
         return ceil_div(min((spec.window or 1) - 1 + in_flight, tokens), spec.block_size) + 1
+    if spec.kind == "cross":
+        return ceil_div(spec.window or 0, spec.block_size)
     if spec.kind == "chunked":
         return ceil_div(min((spec.window or 1) + in_flight, tokens), spec.block_size)
     return ceil_div(ceil_div(tokens, shards), spec.block_size) + spec.extra_pages

@@ -10,6 +10,7 @@ from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import release
 from fitserve.memory.kv.align import Aligned, StateMode, align, state_mode
 from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
+from fitserve.memory.kv.drafts import draft_layers
 from fitserve.memory.kv.dtypes import STATE_BYTES, cache_dtype, model_bytes, token_bytes
 from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
 from fitserve.memory.kv.layouts.registry import layout_of
@@ -20,19 +21,22 @@ from fitserve.memory.options import EngineOptions
 from fitserve.units import Unknown
 
 
-def layer_specs(config: ModelConfig, options: EngineOptions) -> tuple[LayerSpec, ...] | Unknown:
+def layer_specs(
+    config: ModelConfig, options: EngineOptions, draft: ModelConfig | None = None
+) -> tuple[LayerSpec, ...] | Unknown:
     """What every layer of a model keeps on one rank.
 
     Args:
         config: the model's configuration.
         options: vLLM's settings, ``max_model_len`` among them.
+        draft: the configuration of the model that drafts tokens, if there is one.
 
     Returns:
         The specs, each with its layers; empty where nothing is kept. An unknown names the piece that is not modelled.
     """
     facts = Facts(config, options)
     try:
-        layers = layout_of(facts)
+        layers = layout_of(facts) + draft_layers(facts, draft)
         specs = _specs(facts, layers)
     except NotModelledError as missing:
         return Unknown(f"not modelled: {missing}")
@@ -162,8 +166,10 @@ def _with_stages(specs: list[LayerSpec], layers: list[Layer], facts: Facts) -> t
     stages = facts.options.pipeline_parallel_size
     if stages == 1:
         return tuple(ordered)
-    total = max(facts.layers, 1 + max((layer.layer for layer in layers), default=0))
-    stage = stage_of_layers(total, stages, facts.options.vllm_version)
+    own = facts.layers if facts.has_layer_count else 1 + max((layer.layer for layer in layers), default=0)
+    stage = stage_of_layers(own, stages, facts.options.vllm_version)
+    drafted = max((layer.layer for layer in layers), default=0) + 1 - own
+    stage += [stages - 1] * drafted
     return tuple(
         msgspec.structs.replace(spec, stages=tuple(stage[layer] for layer in spec.layers)) for spec in ordered
     )

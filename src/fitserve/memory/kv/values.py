@@ -20,7 +20,7 @@ class LayerSpec(msgspec.Struct, frozen=True, kw_only=True):
         stages: the pipeline stage of each of the layers.
         kv_heads: KV heads a rank; 0 for a state.
         head_size: elements of a head's key; 0 for a state.
-        window: tokens of the window or of the chunk.
+        window: tokens of the window or of the chunk; of the encoder's input for cross attention.
         state_pages: pages that a request takes however long it is; None where they grow with its length.
         extra_pages: pages beside those that grow, for drafted tokens.
         padded: the page holds padding, so its block size cannot be scaled freely.

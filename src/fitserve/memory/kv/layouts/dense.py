@@ -104,6 +104,27 @@ def nemotron_nas(facts: Facts) -> list[Layer]:
     return layers
 
 
+def whisper(facts: Facts) -> list[Layer]:
+    """Whisper: every decoder layer keeps its own tokens and the encoder's.
+
+    The encoder's tokens count as ``max_num_batched_tokens`` from 0.13 on, before as its longest input.
+
+    Source: ``CrossAttentionSpec`` and ``SchedulerConfig.max_num_encoder_input_tokens``, vLLM 0.10.2 to 0.33.
+    """
+    heads = facts.integer("decoder_attention_heads")
+    size = facts.hidden // heads
+    encoder = facts.integer("max_source_positions", default=1500)
+    if facts.since("0.13.0"):
+        encoder = facts.options.max_num_batched_tokens
+    layers: list[Layer] = []
+    for layer in range(facts.integer("decoder_layers")):
+        layers += [
+            Attention(layer=layer, kv_heads=heads, head_size=size),
+            Attention(layer=layer, kind="cross", kv_heads=heads, head_size=size, window=encoder),
+        ]
+    return layers
+
+
 def encoder_only(_facts: Facts) -> list[Layer]:
     """Encoders read the whole text at once and keep nothing."""
     return []

@@ -8,26 +8,25 @@ from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError
 
 def deepseek(facts: Facts) -> list[Layer]:
     """DeepSeek V2 to V3.2, Kimi K2, GLM 5."""
-    rank = facts.optional("kv_lora_rank")
-    if rank is None:
+    if facts.optional("kv_lora_rank") is None:
         raise NotModelledError(f"{facts.config.architecture} without latent attention")
     if not facts.since("0.8.0"):
         raise NotModelledError("latent attention of the V0 engine")
     sparse = facts.text.get("index_topk") is not None
-    layers: list[Layer] = []
-    for layer in range(facts.layers):
-        if sparse and _has_indexer(facts, layer):
-            layers.append(_indexer(facts, layer))
-        layers.append(
-            Attention(
-                layer=layer,
-                kind="mla",
-                kv_heads=1,
-                head_size=rank + facts.integer("qk_rope_head_dim"),
-                part=1,
-            )
-        )
-    return layers
+    return [
+        part
+        for layer in range(facts.layers)
+        for part in deepseek_layer(facts, layer, indexer=sparse and _has_indexer(facts, layer))
+    ]
+
+
+def deepseek_layer(facts: Facts, layer: int, *, indexer: bool) -> list[Layer]:
+    """The caches of one layer: its vectors and, with sparse attention, the indexer's."""
+    size = facts.integer("kv_lora_rank") + facts.integer("qk_rope_head_dim")
+    vectors = Attention(layer=layer, kind="mla", kv_heads=1, head_size=size, part=1)
+    if indexer and facts.text.get("index_topk") is not None:
+        return [_indexer(facts, layer), vectors]
+    return [vectors]
 
 
 def _indexer(facts: Facts, layer: int) -> Layer:

@@ -181,6 +181,30 @@ def bamba(facts: Facts) -> list[Layer]:
     ]
 
 
+def zamba2(facts: Facts) -> list[Layer]:
+    """Zamba 2: every layer has a Mamba 2 state, the listed ones attention before it."""
+    hybrid = facts.text.get("hybrid_layer_ids")
+    if not isinstance(hybrid, list):
+        raise NotModelledError("Zamba 2 without hybrid_layer_ids")
+    layers: list[Layer] = []
+    for layer in range(facts.layers):
+        if layer in hybrid:
+            layers.append(attention(facts, layer, facts.integer("attention_head_dim")))
+        layers.append(
+            mamba2(
+                facts,
+                layer,
+                intermediate=facts.integer("mamba_expand", default=2) * facts.hidden,
+                groups=facts.integer("mamba_ngroups", default=1),
+                heads=facts.integer("n_mamba_heads", default=8),
+                head_size=facts.integer("mamba_headdim"),
+                state=facts.integer("mamba_d_state", default=64),
+                kernel=facts.integer("mamba_d_conv", default=4),
+            )
+        )
+    return layers
+
+
 def falcon_h1(facts: Facts) -> list[Layer]:
     """Falcon H1: every layer has both, a Mamba 2 state and attention."""
     width = facts.optional("mamba_d_ssm")
