@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from fitserve.diagnose.finding import Diagnosis, Evidence
-from fitserve.fix.secrets import without_secrets
 from fitserve.report.record import Record
+from fitserve.report.secrets import without_secrets
 from fitserve.trial.outcome import Trial
 
 
