@@ -8,7 +8,7 @@ from fitserve.facts.case import Case, read_case
 from fitserve.facts.line import Line
 from fitserve.facts.messages.catalogue import catalogue
 from fitserve.facts.messages.event import Event
-from fitserve.facts.settings import Setting, is_command, read_command, read_environment
+from fitserve.facts.settings import Setting, is_command, read_environment, read_typed
 
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line \d+, in (?P<function>[^\s(]{1,200})')
 _EXCEPTION = re.compile(
@@ -179,7 +179,7 @@ class Boot:
             return
         if is_command(line.text):
             self.is_vllms = True
-            self.typed.update(read_command(line.text, line.number))
+            self.typed.update(read_typed(line.text, line.number))
         elif "=" in line.text and len(self._counts) < 3:
             self.typed.update(read_environment(line.text, line.number))
 

@@ -14,6 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from fitserve.errors import UsageError
+
 Where = Literal["command", "environment", "arguments", "engine"]
 Value = int | float | bool | str | None
 
@@ -23,6 +25,7 @@ _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _EXPORT = re.compile(
     r"(?:^|\s|[+$#] ?)(?:export |-e |--env |env )?([A-Z][A-Z0-9_]{2,60})=(\"[^\"]*\"|'[^']*'|[^\s\"']*)"
 )
+_PROMPT = re.compile(r"\s*(?:\S{0,80}[$#%>] |\+{1,4} )?")
 _COMMAND = re.compile(r"vllm serve|vllm\.entrypoints[\w.]*|vllm-openai\S* ")
 _ENVIRONMENT = ("VLLM_", "CUDA_", "NCCL_", "HF_", "PYTORCH_", "TORCH_", "TRITON_", "XDG_", "RAY_", "OMP_")
 _WORDS: dict[str, Value] = {"None": None, "null": None, "": None, "True": True, "False": False}
@@ -113,29 +116,35 @@ def is_command(text: str) -> bool:
     return bool(_COMMAND.search(text)) and ("--" in text or "vllm serve " in text) and "usage:" not in text
 
 
-def read_command(text: str, line: int) -> dict[str, Setting]:
+def read_typed(text: str, line: int) -> dict[str, Setting]:
     """The options of a typed command, and the variables set in front of it or with ``-e``."""
+    from fitserve.facts.command import read_command
+
     found = read_environment(text, line)
     try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        if word == "serve" and position < len(words) and not words[position].startswith("-"):
-            found["model"] = Setting(value=words[position], line=line, where="command")
-        if not re.fullmatch(r"--[A-Za-z][\w.-]*(=.*)?", word, re.DOTALL):
-            continue
-        name, _, raw = word[2:].partition("=")
-        if not raw and position < len(words) and not words[position].startswith("--"):
-            raw = words[position]
-            position += 1
-        name = name.replace("-", "_")
-        value: Value = read_value(raw) if raw else True
-        found[_RENAMED.get(name, name)] = Setting(value=value, line=line, where="command")
+        launch = read_command(_words(text))
+    except UsageError:
+        return found
+    if launch.model is not None:
+        found["model"] = Setting(value=launch.model, line=line, where="command")
+    for option in launch.options:
+        name = _RENAMED.get(option.name, option.name)
+        found[name] = Setting(value=_scalar(option.value), line=line, where="command")
     return found
+
+
+def _words(text: str) -> list[str]:
+    """The words of a command line, without the prompt in front of it."""
+    prompt = _PROMPT.match(text)
+    command = text[prompt.end() :] if prompt else text
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _scalar(value: object) -> Value:
+    return value if isinstance(value, int | float | str) or value is None else str(value)
 
 
 def read_environment(text: str, line: int) -> dict[str, Setting]:
