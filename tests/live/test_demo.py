@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,15 +137,19 @@ def test_the_run_can_be_seen_again(demo: Finished) -> None:
     assert "Application startup complete" in demo.fitserve("report", run, "--log", "2")
 
 
-def test_an_interrupted_demo_leaves_nothing_running(engine_python: Path, tmp_path: Path) -> None:
-    """Ctrl-C while vLLM starts ends everything that was started; the exit code says so."""
+def test_an_interrupted_demo_leaves_its_logs_and_nothing_running(engine_python: Path, tmp_path: Path) -> None:
+    """Ctrl-C while vLLM starts ends everything that was started; the exit code says so, and ``--keep`` keeps the log."""
+    assert engine_python.exists()
     mark = uuid.uuid4().hex
-    process = start_demo(tmp_path, mark)
+    process = start_demo(tmp_path, mark, "--keep")
     assert process.stderr
     told = next(line for line in process.stderr if "weights" in line)
     process.send_signal(signal.SIGINT)
-    process.communicate()
+    stdout, _ = process.communicate()
+    kept = Path(stdout.rstrip().splitlines()[-1].strip())
 
     assert told.startswith("trial 1: ")
     assert 130 == process.returncode
     assert [] == still_running(mark)
+    assert ["trial-1.log"] == [path.name for path in kept.iterdir()]
+    shutil.rmtree(kept)
