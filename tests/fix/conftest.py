@@ -30,13 +30,15 @@ class Tool:
             timeout=600,
         )
 
-    def start(self, *arguments: str, text: bool = True, **env: str) -> subprocess.Popen[Any]:
+    def start(
+        self, *arguments: str, text: bool = True, stderr: int = subprocess.PIPE, **env: str
+    ) -> subprocess.Popen[Any]:
         """Start it in a group of its own, as a terminal would."""
         return subprocess.Popen(
             [*ENTRY, *arguments],
             env={**self.env, **env},
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=text,
             process_group=0,
         )

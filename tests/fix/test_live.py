@@ -2,6 +2,8 @@
 
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,17 @@ def test_a_goal_that_the_cache_allows_is_kept(
     assert 4096 <= answer["verification"]["max_model_len"]
 
 
+@contextmanager
+def started(tool: Any, launch: list[str], words: str) -> Iterator[Any]:
+    """The supervised server, as soon as it has said the words; uvicorn says them on stderr."""
+    process = tool.start("run", "--", *launch, stderr=subprocess.STDOUT)
+    with process:
+        said = any(words in line for line in process.stdout)
+        if not said:
+            pytest.fail(f"the server has never said {words!r}")
+        yield process
+
+
 @pytest.fixture
 def small_launch(engine_python: Path, tiny_model: Path, port: int) -> list[str]:
     """A launch that serves."""
@@ -55,28 +68,16 @@ def test_the_real_engines_processes_go_with_the_tool(
     words: str, tool: Any, small_launch: list[str], mark: Any
 ) -> None:
     """Killed while it starts or serves: engine core and workers are gone five seconds later."""
-    process = tool.start("run", "--", *small_launch)
-    assert process.stdout is not None
-    assert any(words in line for line in process.stdout)
-    process.kill()
-    process.stdout.close()
-    process.stderr.close()
-    process.wait()
+    with started(tool, small_launch, words) as process:
+        process.kill()
 
     assert [] == mark.left_after(5)
 
 
-def test_the_real_engine_ends_by_itself_when_told(
-    tool: Any, engine_python: Path, tiny_model: Path, port: int, mark: Any
-) -> None:
+def test_the_real_engine_ends_by_itself_when_told(tool: Any, small_launch: list[str], mark: Any) -> None:
     """A TERM that is handed on ends the server in its own way: exit code 0, nothing left, no failure told."""
-    options = ["--max-model-len", "1024", "--kv-cache-memory-bytes", "16M"]
-    process: subprocess.Popen[str] = tool.start(
-        "run", "--", *launch(engine_python, tiny_model, port, *options)
-    )
-    assert process.stdout is not None
-    assert any("Application startup complete" in line for line in process.stdout)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
+    with started(tool, small_launch, "Application startup complete") as process:
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
 
-    assert (0, [], False) == (process.returncode, mark.processes(), "error[" in err)
+    assert (0, [], False) == (process.returncode, mark.processes(), "error[" in rest)
