@@ -117,6 +117,7 @@ class Build:
         padding: int = 64,
         width: int | None = None,
         everywhere: str = "",
+        headless: bool = False,
     ) -> None:
         """The embeddings on the first stage, the last norm and the output layer on the last.
 
@@ -130,6 +131,7 @@ class Build:
             padding: the vocabulary's padding.
             width: columns of the embeddings, where they are not the width.
             everywhere: what every stage holds, of ``embeddings norm head``.
+            headless: there is no output layer.
         """
         one = self.tied if tied is None else tied
         columns = self.hidden if width is None else width
@@ -138,5 +140,5 @@ class Build:
             inventory.embedding(self.vocabulary, columns, padding=padding)
         if self.last or "norm" in everywhere:
             inventory.numbers(self.hidden if norm is None else norm)
-        if not one and (self.last or "head" in everywhere):
+        if not (one or headless) and (self.last or "head" in everywhere):
             inventory.head(head, self.vocabulary, columns, bias=head_bias, padding=padding)

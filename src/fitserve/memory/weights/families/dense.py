@@ -31,6 +31,7 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
         prefix: vLLM's name of the stack.
         head: vLLM's name of the output layer.
         everywhere: what every pipeline stage holds, of ``embeddings norm head``.
+        classes: a classifier in float32 stands in the output layer's place.
     """
 
     qkv_bias: bool | None = None
@@ -47,6 +48,14 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "model"
     head: str = "lm_head"
     everywhere: str = ""
+    classes: bool = False
+
+
+def class_count(build: Build) -> int:
+    """How many classes a classifier tells apart; transformers' default is 2."""
+    labels = build.config.data.get("id2label")
+    known = len(labels) if isinstance(labels, dict) and labels else 2
+    return build.of(build.config.data, "num_labels", default=known)
 
 
 def tied(build: Build, default: bool) -> bool:
@@ -111,7 +120,11 @@ def dense(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
 
     build.stack(build.integer("num_hidden_layers", "n_layer"), add)
     last = hidden * (2 if how.norm_bias else 1) if how.last_norm else 0
-    build.ends(norm=last, tied=tied(build, how.tied), head=how.head, everywhere=how.everywhere)
+    if how.classes:
+        inventory.numbers(class_count(build) * hidden, 4)
+    build.ends(
+        norm=last, tied=tied(build, how.tied), headless=how.classes, head=how.head, everywhere=how.everywhere
+    )
 
 
 def stablelm(build: Build) -> None:

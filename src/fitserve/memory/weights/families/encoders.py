@@ -3,11 +3,20 @@
 Source: vLLM 0.32 ``models/bert.py``, ``roberta.py``, ``whisper.py``.
 """
 
+from fitserve.memory.weights.families.dense import class_count
 from fitserve.memory.weights.model import Build
+from fitserve.memory.weights.rotary import add_rotary
+
+_FLOAT32 = 4
 
 
-def bert(build: Build) -> None:
-    """BERT and RoBERTa: embeddings of words, positions and token types, all padded like a vocabulary."""
+def bert(build: Build, *, classes: bool = False) -> None:
+    """BERT and RoBERTa: embeddings of words, positions and token types, all padded like a vocabulary.
+
+    Args:
+        build: the model.
+        classes: RoBERTa's classifier stands behind it, in float32.
+    """
     inventory, hidden = build.inventory, build.hidden
     inner, positions = build.integer("intermediate_size"), build.integer("max_position_embeddings")
     inventory.embedding(build.vocabulary, hidden)
@@ -28,6 +37,36 @@ def bert(build: Build) -> None:
         inventory.attention()
 
     build.stack(build.integer("num_hidden_layers"), add)
+    if classes:
+        inventory.numbers((hidden + 1) * (hidden + class_count(build)), _FLOAT32)
+
+
+def modernbert(build: Build) -> None:
+    """ModernBERT: gated networks, windowed and full attention that turn differently.
+
+    Source: vLLM 0.32 ``models/modernbert.py``.
+    """
+    inventory, hidden, size = build.inventory, build.hidden, build.head_dim
+    every = max(1, build.integer("global_attn_every_n_layers", default=3))
+    inner = build.integer("intermediate_size")
+
+    def kind(index: int) -> tuple[bool, bool]:
+        return index == 0, index % every == 0
+
+    def add(index: int) -> None:
+        first, full = kind(index)
+        name = f"encoder_layer.layers.{index}"
+        inventory.qkv(f"{name}.attn.Wqkv", hidden, build.heads, build.heads, size, shards=())
+        inventory.row(f"{name}.attn.Wo", hidden, hidden)
+        inventory.column(f"{name}.mlp.Wi", hidden, (inner, inner))
+        inventory.row(f"{name}.mlp.Wo", inner, hidden)
+        inventory.numbers(hidden if first else 2 * hidden)
+        inventory.attention()
+        add_rotary(inventory, build.text, size, source=build.config.source, key=full)
+
+    inventory.embedding(build.vocabulary, hidden)
+    inventory.numbers(2 * hidden)
+    build.stack(build.integer("num_hidden_layers"), add, kind)
 
 
 def whisper(build: Build) -> None:

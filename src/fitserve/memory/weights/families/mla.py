@@ -69,11 +69,11 @@ def has_indexer(build: Build, index: int) -> bool:
     return max(index - offset + 1, 0) % every == 0
 
 
-def deepseek_experts(build: Build, name: str) -> None:
+def deepseek_experts(build: Build, name: str, *, wide_gate: bool = False) -> None:
     """Gate with its correction, routed experts, and those that every token passes."""
     inventory, hidden = build.inventory, build.hidden
     experts, intermediate = build.integer("n_routed_experts"), build.integer("moe_intermediate_size")
-    inventory.numbers(experts * hidden)
+    inventory.numbers(experts * hidden, _FLOAT32 if wide_gate else None)
     if build.text.get("topk_method") == "noaux_tc":
         inventory.numbers(experts, _FLOAT32)
     inventory.experts(f"{name}.experts", experts, hidden, intermediate)
@@ -82,7 +82,7 @@ def deepseek_experts(build: Build, name: str) -> None:
         inventory.gated_mlp(f"{name}.shared_experts", hidden, shared * intermediate)
 
 
-def deepseek(build: Build, prefix: str = "model", head: str = "lm_head") -> None:
+def deepseek(build: Build, prefix: str = "model", head: str = "lm_head", *, wide_gate: bool = False) -> None:
     """Count the model; its draft layers are not loaded with it."""
     inventory, hidden = build.inventory, build.hidden
     first, every = (
@@ -102,7 +102,7 @@ def deepseek(build: Build, prefix: str = "model", head: str = "lm_head") -> None
         mla_attention(build, f"{name}.self_attn", indexer=has_indexer(build, index))
         inventory.numbers(2 * hidden)
         if routed(index):
-            deepseek_experts(build, f"{name}.mlp")
+            deepseek_experts(build, f"{name}.mlp", wide_gate=wide_gate)
         else:
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 

@@ -5,14 +5,19 @@ Source: vLLM 0.32 ``models/qwen3_vl.py``, ``qwen3_5.py``, ``qwen2_vl.py``, ``gem
 """
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from fitserve.memory.weights.compressed import CompressedQuantiser
 from fitserve.memory.weights.families.dense import Dense, dense
+from fitserve.memory.weights.families.gemma import gemma
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
 from fitserve.memory.weights.families.mla import deepseek
 from fitserve.memory.weights.families.moe import llama4, qwen_moe
 from fitserve.memory.weights.families.vision import (
     clip_tower,
+    glm4v_tower,
     pixtral_tower,
     qwen2_tower,
     qwen3_tower,
@@ -145,12 +150,17 @@ def kimi_k25(build: Build) -> None:
 
 def _moonvit(build: Build) -> None:
     part, inventory = build.part("vision_config"), build.inventory
+    times = inventory.element if type(inventory.quantiser) is Quantiser else 4
+    inventory.buffers += build.of(part, "init_pos_emb_time") * build.of(part, "vt_hidden_size") * times
+    _moonvit_of(build, part, "mm_projector")
+
+
+def _moonvit_of(build: Build, part: dict[str, Any], projector: str) -> None:
+    inventory = build.inventory
     hidden, heads = build.of(part, "vt_hidden_size"), build.of(part, "vt_num_attention_heads")
     intermediate, patch = build.of(part, "vt_intermediate_size"), build.of(part, "patch_size")
     grid = build.of(part, "init_pos_emb_height") * build.of(part, "init_pos_emb_width")
     inventory.numbers(hidden * (3 * patch**2 + 1 + grid))
-    times = inventory.element if type(inventory.quantiser) is Quantiser else 4
-    inventory.buffers += build.of(part, "init_pos_emb_time") * hidden * times
 
     def add(index: int) -> None:
         name = f"vision_tower.encoder.blocks.{index}"
@@ -166,8 +176,8 @@ def _moonvit(build: Build) -> None:
         raise NotModelledError("MoonViT without merge_kernel_size")
     merged = hidden * kernel[0] * kernel[1]
     inventory.numbers(4 * hidden)
-    inventory.column("mm_projector.linear_1", merged, merged, bias=True, whole=True)
-    inventory.column("mm_projector.linear_2", merged, build.hidden, bias=True, whole=True)
+    inventory.column(f"{projector}.linear_1", merged, merged, bias=True, whole=True)
+    inventory.column(f"{projector}.linear_2", merged, build.hidden, bias=True, whole=True)
 
 
 def llama4_vision(build: Build) -> None:
@@ -213,3 +223,61 @@ def _llama4_tower(build: Build) -> None:
     inventory.column("vision_model.vision_adapter.mlp.fc1", intermediate, width)
     inventory.row("vision_model.vision_adapter.mlp.fc2", width, out)
     inventory.column("multi_modal_projector.linear_1", build.of(part, "vision_output_dim"), build.hidden)
+
+
+def kimi_vl(build: Build) -> None:
+    """Kimi-VL: MoonViT before DeepSeek V3.
+
+    Source: vLLM 0.32 ``models/kimi_vl.py``, ``moonvit.py``.
+    """
+    with_tower(build, _moonvit_still)
+    deepseek(build, "language_model.model", "language_model.lm_head")
+
+
+def _moonvit_still(build: Build) -> None:
+    part = build.part("vision_config")
+    renamed = {f"vt_{name}": value for name, value in part.items()} | part
+    _moonvit_of(build, renamed, "multi_modal_projector")
+
+
+def idefics3(build: Build) -> None:
+    """Idefics 3 and SmolVLM: SigLIP's tower, a projection of merged patches, a Llama.
+
+    Source: vLLM 0.32 ``models/idefics3.py``.
+    """
+    with_tower(build, _idefics3_tower)
+    dense(build, Dense(prefix="model.text_model"))
+
+
+def _idefics3_tower(build: Build) -> None:
+    part = build.part("vision_config")
+    clip_tower(build, part, "model.vision_model", position_ids=False)
+    merged = build.of(part, "hidden_size") * build.of(build.config.data, "scale_factor", default=2) ** 2
+    build.inventory.column("model.connector.modality_projection.proj", merged, build.hidden, whole=True)
+
+
+def glm4v(build: Build) -> None:
+    """GLM-4.1V: its tower before GLM 4.
+
+    Source: vLLM 0.32 ``models/glm4_1v.py``.
+    """
+    with_tower(build, glm4v_tower)
+    how = Dense(out_bias=False, mlp_bias=False, norms=4)
+    dense(build, msgspec.structs.replace(how, prefix="language_model.model", head="language_model.lm_head"))
+
+
+def paligemma(build: Build) -> None:
+    """PaliGemma: SigLIP's tower, one projection, Gemma or Gemma 2.
+
+    Source: vLLM 0.32 ``models/paligemma.py``.
+    """
+    with_tower(build, _paligemma_tower)
+    second = build.text.get("model_type") == "gemma2"
+    gemma(build, norms=4 if second else 2, qk_norm=False, prefix="language_model.model")
+
+
+def _paligemma_tower(build: Build) -> None:
+    part = build.part("vision_config")
+    clip_tower(build, part, "vision_tower.vision_model")
+    width = build.of(part, "projection_dim", default=build.hidden)
+    build.inventory.numbers(width * (build.of(part, "hidden_size") + 1))

@@ -25,7 +25,7 @@ from fitserve.memory.weights.families.dense import (
     stablelm,
     starcoder2,
 )
-from fitserve.memory.weights.families.encoders import bert, whisper
+from fitserve.memory.weights.families.encoders import bert, modernbert, whisper
 from fitserve.memory.weights.families.gemma import gemma, gemma3_vision, gemma4, gemma4_vision
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
 from fitserve.memory.weights.families.mla import deepseek, minicpm3
@@ -44,16 +44,21 @@ from fitserve.memory.weights.families.moe import (
     qwen_moe,
 )
 from fitserve.memory.weights.families.multimodal import (
+    glm4v,
+    idefics3,
     kimi_k25,
+    kimi_vl,
     llama4_vision,
     llava,
     mistral3,
+    paligemma,
     qwen2_vl,
     qwen3_vl,
     qwen3_vl_moe,
     qwen25_vl,
     qwen35,
 )
+from fitserve.memory.weights.families.nas import decilm
 from fitserve.memory.weights.families.nemotron_h import nemotron_h
 from fitserve.memory.weights.families.state import falcon_h1, granite_hybrid, jamba, mamba, mamba2_decoder
 from fitserve.memory.weights.model import Build
@@ -199,4 +204,22 @@ FAMILIES: dict[str, Family] = {
     "MiniCPM3ForCausalLM": Family(minicpm3),
     "ChatGLMModel": Family(chatglm),
     "ChatGLMForConditionalGeneration": Family(chatglm),
+    "KimiVLForConditionalGeneration": Family(kimi_vl),
+    "Glm4MoeLiteForCausalLM": Family(lambda build: deepseek(build, wide_gate=True)),
+    "Idefics3ForConditionalGeneration": Family(idefics3),
+    "SmolVLMForConditionalGeneration": Family(idefics3),
+    "MiMoForCausalLM": _dense(qkv_bias=True, out_bias=False, mlp_bias=False),
+    "MiniCPMForCausalLM": _dense(everywhere="embeddings norm head"),
+    "ExaoneForCausalLM": _dense(),
+    "SolarForCausalLM": _dense(),
+    "OrionForCausalLM": _dense(norm_bias=True, everywhere="embeddings norm head"),
+    "Glm4vForConditionalGeneration": Family(glm4v, _QWEN_VL),
+    "PaliGemmaForConditionalGeneration": Family(paligemma, _LLAVA),
+    "ModernBertModel": Family(modernbert),
+    "RobertaForSequenceClassification": Family(lambda build: bert(build, classes=True)),
+    "XLMRobertaForSequenceClassification": Family(lambda build: bert(build, classes=True)),
+    "Qwen2ForSequenceClassification": _dense(qkv_bias=True, out_bias=False, mlp_bias=False, classes=True),
+    "Qwen3ForSequenceClassification": _dense(out_bias=False, mlp_bias=False, qk_norm="head", classes=True),
+    "LlamaForSequenceClassification": _dense(classes=True),
+    "DeciLMForCausalLM": Family(decilm),
 }

@@ -102,6 +102,7 @@ def clip_tower(
     skip_layers: int = 0,
     clip: bool = False,
     post_norm: bool = True,
+    position_ids: bool = True,
 ) -> None:
     """SigLIP's tower, or CLIP's, which has a class token and a norm before its layers."""
     inventory = build.inventory
@@ -111,7 +112,7 @@ def clip_tower(
     layers = max(0, build.of(part, "num_hidden_layers") - skip_layers)
     inventory.numbers(hidden * (patch**2 * build.of(part, "num_channels", default=3) + (not clip)))
     inventory.numbers(positions * hidden + (3 * hidden if clip else 0))
-    inventory.buffers += 8 * positions
+    inventory.buffers += 8 * positions if position_ids else 0
 
     def add(index: int) -> None:
         layer = f"{name}.encoder.layers.{index}"
@@ -144,3 +145,33 @@ def pixtral_tower(build: Build, part: dict[str, Any], name: str, *, layers: int 
 
     count = build.of(part, "num_hidden_layers") if layers is None else layers
     inventory.layers(range(count), add, lambda _index: None)
+
+
+def glm4v_tower(build: Build) -> None:
+    """GLM-4.1V's tower: Qwen2.5-VL's layers, a convolution that merges patches, a gated merger."""
+    part, inventory = build.part("vision_config"), build.inventory
+    hidden, heads = build.of(part, "hidden_size"), build.of(part, "num_heads")
+    out, merge = build.of(part, "out_hidden_size"), build.of(part, "spatial_merge_size", default=2)
+    patch, bias = build.of(part, "patch_size"), part.get("attention_bias") is True
+    patches = (
+        patch**2 * build.of(part, "temporal_patch_size", default=2) * build.of(part, "in_channels", default=3)
+    )
+    positions = (build.of(part, "image_size") // max(1, patch)) ** 2
+    columns = hidden // max(1, heads) // 2
+    inventory.numbers(hidden * (patches + 1 + positions + 2) + out * (hidden * merge**2 + 1))
+    inventory.rotary(("vision", columns), _ROTARY_POSITIONS * columns * inventory.element)
+    inventory.buffers += 8 * positions
+
+    def add(index: int) -> None:
+        name = f"visual.blocks.{index}"
+        inventory.numbers(2 * hidden)
+        inventory.qkv(f"{name}.attn.qkv", hidden, heads, heads, hidden // heads, bias=bias, shards=())
+        inventory.row(f"{name}.attn.proj", hidden, hidden, bias=bias)
+        inventory.gated_mlp(f"{name}.mlp", hidden, out)
+
+    inventory.layers(range(build.of(part, "depth")), add, lambda _index: None)
+    inventory.column("visual.merger.proj", out, out)
+    inventory.numbers(2 * out)
+    intermediate = build.of(part, "intermediate_size")
+    inventory.column("visual.merger.gate_up_proj", out, (intermediate, intermediate))
+    inventory.row("visual.merger.down_proj", intermediate, out)
