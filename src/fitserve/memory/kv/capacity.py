@@ -83,6 +83,10 @@ def capacity(
     sizes = [kv_cache_bytes] * stages if isinstance(kv_cache_bytes, int) else list(kv_cache_bytes)
     if len(sizes) != stages:
         return Unknown(f"the KV cache memory of {len(sizes)} stages is given, there are {stages}")
+    if options.decode_context_parallel_size > 1 and any(
+        spec.kind in ("sliding", "chunked") for spec in specs
+    ):
+        return Unknown("decode_context_parallel_size with windows or chunks, which vLLM refuses")
     if not specs:
         return Unknown("no layer of this model keeps a KV cache")
     hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager

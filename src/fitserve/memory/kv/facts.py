@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig, read_integer
 from fitserve.memory.history import at_least
 from fitserve.memory.kv.values import Kind
@@ -58,6 +59,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 Layer = Attention | State
 
+_MOST_LAYERS = 4096
+"""No model has more layers; more is damage."""
+
 
 class Facts:
     """A configuration with its settings.
@@ -81,6 +85,13 @@ class Facts:
         """The first of these numbers that is there."""
         return read_integer(self.text, names, self.config.source, default)
 
+    def positive(self, *names: str, default: int | None = None) -> int:
+        """The first of these numbers that is there; it divides or counts something, so it is not 0."""
+        found = self.integer(*names, default=default)
+        if not found:
+            raise InputError("0 is too small", where=f"{self.config.source}: {' or '.join(names)}")
+        return found
+
     def optional(self, *names: str) -> int | None:
         """The first of these numbers that is there, or None."""
         return self.integer(*names) if any(self.text.get(name) is not None for name in names) else None
@@ -101,7 +112,10 @@ class Facts:
     @property
     def layers(self) -> int:
         """The number of layers."""
-        return self.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+        found = self.positive("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+        if found > _MOST_LAYERS:
+            raise InputError(f"{found} layers are too many", where=f"{self.config.source}: num_hidden_layers")
+        return found
 
     @property
     def has_layer_count(self) -> bool:
@@ -119,7 +133,7 @@ class Facts:
     @property
     def heads(self) -> int:
         """Query heads."""
-        return self.integer("num_attention_heads", "n_head", "n_heads")
+        return self.positive("num_attention_heads", "n_head", "n_heads")
 
     @property
     def kv_heads(self) -> int:
@@ -140,7 +154,7 @@ class Facts:
     def head_size(self) -> int:
         """Elements of a head."""
         found = self.optional("head_dim", "hidden_size_per_head", "attention_head_dim")
-        return found or self.hidden // max(1, self.heads)
+        return found or self.hidden // self.heads
 
     def shard(self, amount: int, what: str) -> int:
         """A rank's part of something that every rank must have an equal part of."""

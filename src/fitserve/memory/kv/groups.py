@@ -131,7 +131,7 @@ def _equal_pages_of(specs: Sequence[LayerSpec], rules: Rules) -> list[LayerSpec]
         if spec.page_bytes == largest:
             equal.append(spec)
         elif spec.kind == "state":
-            if not rules.pads_pages:
+            if not rules.pads_states:
                 return None
             equal.append(msgspec.structs.replace(spec, page_bytes=largest, padded=True))
         elif rules.scales_blocks and largest % spec.page_bytes == 0 and not spec.padded:

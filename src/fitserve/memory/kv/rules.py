@@ -20,7 +20,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         hybrid: windows and chunks have groups of their own; before, they count as full attention beside it.
         mixed_pages: layers of one kind with unequal pages share one group.
         scales_blocks: unequal pages are made equal by larger blocks.
-        pads_pages: pages that cannot be scaled are padded.
+        pads_states: the page of a state is padded to the largest page.
+        pads_pages: pages of attention that cannot be scaled are padded, but for those of latent attention.
         groups_by_stage: every pipeline stage forms its own groups.
         group_ratio: the larger kind's layer count becomes the group size where it is less than this many times
             the smaller one.
@@ -38,6 +39,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     hybrid: bool
     mixed_pages: bool
     scales_blocks: bool
+    pads_states: bool
     pads_pages: bool
     groups_by_stage: bool
     group_ratio: float
@@ -64,7 +66,8 @@ def rules_of(version: str | None) -> Rules:
         hybrid=since("0.9.1"),
         mixed_pages=since("0.11.0"),
         scales_blocks=since("0.12.0"),
-        pads_pages=since("0.27.0"),
+        pads_states=since("0.26.0"),
+        pads_pages=since("0.24.0"),
         groups_by_stage=not since("0.11.0"),
         group_ratio=1.5 if since("0.18.0") else 1.25 if since("0.12.0") else 1.0,
         pads_groups=since("0.29.0"),

@@ -111,7 +111,7 @@ def whisper(facts: Facts) -> list[Layer]:
 
     Source: ``CrossAttentionSpec`` and ``SchedulerConfig.max_num_encoder_input_tokens``, vLLM 0.10.2 to 0.33.
     """
-    heads = facts.integer("decoder_attention_heads")
+    heads = facts.positive("decoder_attention_heads")
     size = facts.hidden // heads
     encoder = facts.integer("max_source_positions", default=1500)
     if facts.since("0.13.0"):

@@ -43,6 +43,6 @@ def _has_indexer(facts: Facts, layer: int) -> bool:
     pattern = facts.text.get("index_topk_pattern")
     if isinstance(pattern, list | str) and layer < len(pattern):
         return pattern[layer] != "S"
-    every = facts.integer("index_topk_freq", default=1)
+    every = facts.positive("index_topk_freq", default=1)
     offset = facts.integer("index_skip_topk_offset", default=2)
     return max(layer - offset + 1, 0) % every == 0

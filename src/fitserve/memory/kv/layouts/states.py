@@ -62,7 +62,7 @@ def qwen_hybrid(facts: Facts) -> list[Layer]:
     """Qwen 3 Next and Qwen 3.5: three gated delta nets, then one full attention."""
     types = facts.strings("layer_types")
     if not types:
-        interval = facts.integer("full_attention_interval", default=4)
+        interval = facts.positive("full_attention_interval", default=4)
         types = [
             "linear_attention" if (layer + 1) % interval else "full_attention"
             for layer in range(facts.layers)
@@ -128,8 +128,7 @@ def nemotron_h(facts: Facts) -> list[Layer]:
 
 def _bamba_state(facts: Facts, layer: int, intermediate: int | None = None) -> State:
     """A Mamba 2 state under the names of Bamba, Granite and Falcon H1."""
-    expand = facts.text.get("mamba_expand", 2)
-    width = intermediate or int(float(expand) * facts.hidden)
+    width = intermediate or int(_ratio(facts, "mamba_expand") * facts.hidden)
     return mamba2(
         facts,
         layer,
@@ -142,9 +141,16 @@ def _bamba_state(facts: Facts, layer: int, intermediate: int | None = None) -> S
     )
 
 
+def _ratio(facts: Facts, name: str) -> float:
+    found = facts.text.get(name, 2)
+    if not isinstance(found, int | float) or not 0 < found < 1 << 10:
+        raise NotModelledError(f"{name} {found!r} in {facts.config.architecture}")
+    return float(found)
+
+
 def _mamba_head(facts: Facts, width: int) -> int:
     found = facts.text.get("mamba_d_head")
-    return found if isinstance(found, int) else width // facts.integer("mamba_n_heads")
+    return found if isinstance(found, int) and found > 0 else width // facts.positive("mamba_n_heads")
 
 
 def granite_hybrid(facts: Facts) -> list[Layer]:
@@ -216,7 +222,7 @@ def falcon_h1(facts: Facts) -> list[Layer]:
 
 def jamba(facts: Facts) -> list[Layer]:
     """Jamba: Mamba 1 layers, attention at every ``attn_layer_period``-th."""
-    period = facts.integer("attn_layer_period", default=8)
+    period = facts.positive("attn_layer_period", default=8)
     offset = facts.integer("attn_layer_offset", default=4)
     width = facts.integer("mamba_expand", default=2) * facts.hidden
     state, kernel = facts.integer("mamba_d_state", default=16), facts.integer("mamba_d_conv", default=4)

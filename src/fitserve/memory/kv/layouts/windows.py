@@ -48,7 +48,7 @@ def gemma2(facts: Facts) -> list[Layer]:
 
 def gemma3(facts: Facts) -> list[Layer]:
     """Gemma 3: five layers with a window, then one without."""
-    pattern = facts.integer("sliding_window_pattern", default=6)
+    pattern = facts.positive("sliding_window_pattern", default=6)
     sliding = layer_types(facts, lambda layer: bool((layer + 1) % pattern))
     kv_heads = facts.integer("num_key_value_heads", default=4)
     head_size = facts.integer("head_dim", default=256)
@@ -102,7 +102,7 @@ def gpt_oss(facts: Facts) -> list[Layer]:
 
 def command_r2(facts: Facts) -> list[Layer]:
     """Command R7B and A: three layers with a window, then one without; the window holds one token more from 0.29 on."""
-    pattern = facts.integer("sliding_window_pattern", default=4)
+    pattern = facts.positive("sliding_window_pattern", default=4)
     window = facts.integer("sliding_window", default=4096) + (1 if facts.since("0.29.0") else 0)
     return mixed(facts, layer_types(facts, lambda layer: bool((layer + 1) % pattern)), window)
 
@@ -124,7 +124,7 @@ def llama4(facts: Facts) -> list[Layer]:
     if not facts.since("0.14.0"):
         chunk = 0
     listed = facts.text.get("no_rope_layers")
-    interval = facts.integer("no_rope_layer_interval", default=4)
+    interval = facts.positive("no_rope_layer_interval", default=4)
     rope = listed if isinstance(listed, list) and listed else None
     layers: list[Layer] = []
     for layer in range(facts.layers):
