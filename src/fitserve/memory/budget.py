@@ -7,7 +7,7 @@ Source: ``worker/worker.py`` and ``v1/worker/gpu_worker.py`` of vLLM 0.2.0 to 0.
 On 61 debug logs of 0.19 the identity closes to 0.01 GiB, the rounding of the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 import msgspec
@@ -60,7 +60,10 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank_budgets(
-    config: ModelConfig, resolved: Resolved, weights: Sequence[RankWeights] | Unknown
+    config: ModelConfig,
+    resolved: Resolved,
+    weights: Sequence[RankWeights] | Unknown,
+    measured: Mapping[str, Quantity] | None = None,
 ) -> tuple[RankBudget, ...]:
     """The memory of every rank.
 
@@ -68,6 +71,7 @@ def rank_budgets(
         config: the model's configuration.
         resolved: vLLM's settings.
         weights: every rank's weights, or why they are not known.
+        measured: terms that a log of such a start shows; they count instead of the estimates.
 
     Raises:
         InputError: the configuration lacks a number.
@@ -83,6 +87,8 @@ def rank_budgets(
         "used_before_bytes": used_before(options),
     }
     rounding = rounding_bytes(config, shape, options)
+    known = dict(measured or {})
+    fixed.update({name: size for name, size in known.items() if name in fixed})
     found: list[RankBudget] = []
     last = options.pipeline_parallel_size - 1
     for stage in range(options.pipeline_parallel_size):
@@ -99,6 +105,8 @@ def rank_budgets(
                 if isinstance(weights, Unknown)
                 else _held(weights[rank], options.cpu_offload_bytes, rounding)
             )
+            active = known.get("activation_bytes", active)
+            held = known.get("weights_bytes", held)
             found.append(_budget((rank, stage), resolved, held, active, fixed))
     return tuple(found)
 

@@ -1,0 +1,242 @@
+"""``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fitserve.cli.launch_options import goal_option
+from fitserve.cli.options import Output, output_options
+from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageError
+
+if TYPE_CHECKING:
+    from fitserve.facts.command import Launch
+    from fitserve.memory.options import Device
+    from fitserve.plan.from_log import Calibration
+    from fitserve.plan.request import Request
+
+_EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
+_LAUNCH = "launch"
+_HINT = "fitserve plan MODEL --gpu H100, or fitserve plan --gpu H100 -- vllm serve MODEL ..."
+
+
+class _PlanCommand(click.Command):
+    """Keeps what stands behind ``--`` apart: the launch that was pasted."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the launch off before the tool's own options are read."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_LAUNCH] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+
+@click.command(
+    cls=_PlanCommand,
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [VLLM OPTIONS] [-- LAUNCH]")
+@click.option(
+    "--gpu", metavar="NAME", help="The device, from the catalogue, instead of probing this machine."
+)
+@click.option(
+    "--gpu-total-gib",
+    type=click.FloatRange(0, 1 << 20, min_open=True),
+    help="Its memory, as cudaMemGetInfo reports it.",
+)
+@click.option(
+    "--gpu-free-gib", type=click.FloatRange(0, 1 << 20), help="What is free of it before the start."
+)
+@click.option("--gpus", type=click.IntRange(1, 4096), help="How many devices there are.")
+@click.option("--vllm-version", metavar="V", help="The release whose rules count.")
+@goal_option("--goal-context", "Tokens of one request, prompt and answer together.")
+@goal_option("--goal-concurrency", "Requests of that length at once.")
+@click.option(
+    "--from-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The log of a start: its settings and measured memory count.",
+)
+@click.option(
+    "--frontier", is_flag=True, help="Context against concurrency, over cache types, devices and shares."
+)
+@output_options
+@click.pass_context
+def command(
+    context: click.Context, /, words: tuple[str, ...], frontier: bool, output: Output, **asked: Any
+) -> int:
+    """Will it start, how long a context, how many at once, which settings.
+
+    MODEL is a directory with config.json, a GGUF file or a Hub id. vLLM's own options keep vLLM's spelling.
+    """
+    from fitserve.plan.make import make_plan
+
+    request = _request(words, context.meta[_LAUNCH], asked, frontier=frontier)
+    plan = make_plan(request)
+    output.emit(plan, lambda: _text(plan, output))
+    return _EXIT_CODES[plan.verdict]
+
+
+def _text(plan: Any, output: Output) -> str:
+    from fitserve.report.plan_text import render_plan
+
+    return render_plan(plan, colored=output.colored)
+
+
+def _request(
+    words: Sequence[str], pasted: Sequence[str], asked: dict[str, Any], *, frontier: bool
+) -> "Request":
+    from fitserve.facts.checkpoint import read_checkpoint
+    from fitserve.memory.history import NEWEST
+    from fitserve.plan.request import Request
+    from fitserve.plan.values import Goal
+
+    launch, is_pasted = _launch(words, pasted)
+    if launch.model is None:
+        raise UsageError("no model is named", hint=_HINT)
+    calibration = _calibration(asked["from_log"])
+    version = _version(asked["vllm_version"] or (calibration.version if calibration else None))
+    device, probed = _device(asked, calibration)
+    given = {**(calibration.settings if calibration else {}), **_given(launch)}
+    return Request(
+        checkpoint=read_checkpoint(launch.model, revision=launch.value("revision")),
+        model=launch.model,
+        device=device,
+        given=given,
+        version=version or NEWEST,
+        gpus=asked["gpus"] or probed,
+        environment=launch.env,
+        goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
+        argv=launch.argv if is_pasted else (),
+        measured=calibration.measured if calibration else {},
+        measured_with=calibration.settings if calibration else {},
+        with_frontier=frontier,
+    )
+
+
+def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]":
+    """The launch that was pasted, or one made of the model and vLLM's options; and whether it was pasted."""
+    from fitserve.facts.command import read_command
+    from fitserve.facts.command_edit import with_words
+
+    try:
+        launch = read_command(pasted) if pasted else None
+    except UsageError:
+        if not pasted[0].startswith("-"):
+            raise
+        launch, words = None, [*words, *pasted]
+    if launch is None:
+        return read_command(["vllm", "serve", *words]), False
+    return (with_words(launch, words) if words else launch), True
+
+
+def _given(launch: "Launch") -> dict[str, Any]:
+    """The options by name; a dotted part goes into its JSON value."""
+    given: dict[str, Any] = {}
+    for option in launch.options:
+        head, _, path = option.name.partition(".")
+        if not path:
+            given[head] = option.value
+            continue
+        inner = given.setdefault(head, {})
+        if isinstance(inner, dict):
+            inner[path] = option.value
+    for name in ("model", "revision"):
+        given.pop(name, None)
+    return given
+
+
+def _version(text: str | None) -> str | None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return str(Version(text)) if text else None
+    except InvalidVersion:
+        raise UsageError(
+            f"{text!r} is no version", where="--vllm-version", hint="give one such as 0.32.0"
+        ) from None
+
+
+def _calibration(path: Path | None) -> "Calibration | None":
+    if path is None:
+        return None
+    from fitserve.diagnose.engine import diagnose_path
+    from fitserve.plan.from_log import calibrate
+
+    found = diagnose_path(path)
+    if found.cause == "not-a-vllm-log":
+        raise InputError(
+            "no line of it is vLLM's", where=str(path), hint="give what the vLLM process printed"
+        )
+    return calibrate(found, path.name)
+
+
+def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[Device, int | None]":
+    """The device as it is described, as the log shows it, or as this machine has it; and how many there are."""
+    import msgspec
+
+    from fitserve.units import GIB
+
+    total = asked["gpu_total_gib"]
+    total_bytes = round(total * GIB) if total else calibration.total_bytes if calibration else None
+    if asked["gpu"] or total_bytes:
+        device, count = _described(asked["gpu"], total_bytes), None
+    else:
+        device, count = _probed()
+    free = asked["gpu_free_gib"]
+    free_bytes = round(free * GIB) if free is not None else calibration.free_bytes if calibration else None
+    if free_bytes is None:
+        return device, count
+    if free_bytes > device.total_bytes:
+        raise UsageError(
+            "more is free than the device has", where="--gpu-free-gib", hint="give --gpu-total-gib too"
+        )
+    return msgspec.structs.replace(device, free_bytes=free_bytes), count
+
+
+def _described(name: str | None, total_bytes: int | None) -> "Device":
+    from fitserve.facts.devices import find_device
+    from fitserve.memory.options import Device
+
+    facts = find_device(name) if name else None
+    if facts is None:
+        if total_bytes is None:
+            raise UsageError(
+                f"no device is called {name!r}",
+                where="--gpu",
+                hint="give its memory too: --gpu-total-gib 23.5",
+            )
+        return Device(
+            name=name or "device", total_bytes=total_bytes, compute_capability=(8, 0), source="given"
+        )
+    return Device(
+        name=facts.name,
+        total_bytes=total_bytes or facts.total_bytes,
+        compute_capability=facts.compute_capability,
+        unified=facts.unified,
+        multiprocessors=facts.multiprocessors,
+        source="given" if total_bytes else f"catalogue, {facts.source}",
+    )
+
+
+def _probed() -> "tuple[Device, int]":
+    from fitserve.facts.devices import find_device
+    from fitserve.facts.machine import probe_devices
+    from fitserve.memory.options import Device
+
+    found = probe_devices()
+    if not found:
+        raise MachineError(
+            "this machine has no GPU that answers", hint="describe the one that is meant: --gpu H100"
+        )
+    tightest = min(found, key=lambda one: one.free_bytes)
+    facts = find_device(tightest.name)
+    device = Device(
+        name=tightest.name,
+        total_bytes=tightest.total_bytes,
+        free_bytes=min(tightest.free_bytes, tightest.total_bytes),
+        compute_capability=tightest.compute_capability or (facts.compute_capability if facts else None),
+        unified=facts.unified if facts else False,
+        multiprocessors=facts.multiprocessors if facts else None,
+        source=tightest.source,
+    )
+    return device, len(found)

@@ -1,0 +1,1 @@
+"""Will it start, how long a context, how many at once, with which settings."""

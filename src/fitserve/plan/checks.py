@@ -1,0 +1,204 @@
+"""What vLLM refuses before and besides the KV cache, in the order in which a start reaches it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from fitserve.errors import InputError
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.budget import RankBudget
+from fitserve.memory.history import at_least
+from fitserve.memory.resolve import Resolved
+from fitserve.units import Quantity, gib
+
+_AMPERE = (8, 0)
+_VOLTA = (7, 0)
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that keeps a start from succeeding.
+
+    Attributes:
+        cause: its id.
+        message: one sentence with the numbers.
+        sure: it happens at every value that is likely; False where only at some.
+        expected: it happens at the expected values.
+    """
+
+    cause: str
+    message: str
+    sure: bool
+    expected: bool
+
+
+def config_problems(config: ModelConfig, resolved: Resolved, gpus: int | None) -> Iterator[Problem]:
+    """What vLLM refuses by the settings alone.
+
+    Source: ``config/model.py``, ``config/scheduler.py``, ``config/parallel.py`` of vLLM 0.32.
+    """
+    for check in (_devices, _context, _heads, _batch, _dtype):
+        found = check(config, resolved, gpus)
+        if found is not None:
+            cause, message = found
+            yield Problem(cause=cause, message=message, sure=True, expected=True)
+
+
+def memory_problems(resolved: Resolved, ranks: Sequence[RankBudget]) -> Iterator[Problem]:
+    """What the device's memory does not hold, besides the KV cache's own rules."""
+    for check in (_taken, _weights, _profile, _allocation, _capture):
+        for rank in ranks:
+            problem = check(resolved, rank)
+            if problem is not None:
+                yield problem
+                break
+
+
+def _devices(_config: ModelConfig, resolved: Resolved, gpus: int | None) -> tuple[str, str] | None:
+    options = resolved.options
+    needed = options.tensor_parallel_size * options.pipeline_parallel_size * options.data_parallel_size
+    if gpus is None or needed <= gpus:
+        return None
+    return "not-enough-gpus", f"{needed} devices are asked for, there are {gpus}"
+
+
+def _context(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    asked = resolved.options.max_model_len or 0
+    if asked <= resolved.context.limit or resolved.allows_long:
+        return None
+    message = (
+        f"max_model_len {asked:,} is above the model's {resolved.context.limit:,} ({resolved.context.source})"
+    )
+    return "context-beyond-model-limit", message
+
+
+def _heads(config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    tp = resolved.options.tensor_parallel_size
+    try:
+        heads = config.integer("num_attention_heads", "n_head", "n_heads", default=0)
+    except InputError:
+        return None
+    if heads % tp == 0:
+        return None
+    return "heads-not-divisible", f"{heads} attention heads are not divisible by tensor_parallel_size {tp}"
+
+
+def _batch(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    options = resolved.options
+    tokens, length = options.max_num_batched_tokens, options.max_model_len or 0
+    if tokens < options.max_num_seqs:
+        message = f"max_num_batched_tokens {tokens:,} is below max_num_seqs {options.max_num_seqs:,}"
+        return "batched-tokens-below-context", message
+    chunked = options.enable_chunked_prefill
+    if chunked is None:
+        chunked = resolved.is_v1 or tokens < length
+    if chunked or tokens >= length:
+        return None
+    message = f"max_num_batched_tokens {tokens:,} is below max_model_len {length:,} without chunked prefill"
+    return "batched-tokens-below-context", message
+
+
+def _dtype(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    options = resolved.options
+    capability = options.device.compute_capability
+    if capability is None:
+        return None
+    if options.dtype == "bfloat16" and capability < _AMPERE:
+        return (
+            "dtype-unsupported",
+            f"bfloat16 needs compute capability 8.0, {options.device.name} has {_dotted(capability)}",
+        )
+    if capability < _VOLTA and at_least(options.vllm_version, "0.11.0"):
+        return (
+            "cuda-driver-mismatch",
+            f"vLLM's kernels need compute capability 7.0, {options.device.name} has {_dotted(capability)}",
+        )
+    return None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def _available(rank: RankBudget, choose: Callable[[Quantity], int]) -> int:
+    """What the device has left when vLLM first looks."""
+    used = rank.used_before_bytes
+    return rank.total_bytes - (choose(used) if isinstance(used, Quantity) else 0)
+
+
+def _low(size: Quantity) -> int:
+    return size.low
+
+
+def _expected(size: Quantity) -> int:
+    return size.expected
+
+
+def _high(size: Quantity) -> int:
+    return size.high
+
+
+def _compared(
+    cause: str, rank: RankBudget, needed: Callable[[Callable[[Quantity], int]], int], words: str
+) -> Problem | None:
+    """A need against what the device has left: at the least, the expected and the most that is likely."""
+    if needed(_high) <= _available(rank, _high):
+        return None
+    message = f"{words}: {gib(needed(_expected))} needed, {gib(_available(rank, _expected))} there"
+    return Problem(
+        cause=cause,
+        message=message,
+        sure=needed(_low) > _available(rank, _low),
+        expected=needed(_expected) > _available(rank, _expected),
+    )
+
+
+def _total(*sizes: object) -> Callable[[Callable[[Quantity], int]], int]:
+    known = [size for size in sizes if isinstance(size, Quantity)]
+    return lambda choose: sum(choose(size) for size in known)
+
+
+def _taken(resolved: Resolved, rank: RankBudget) -> Problem | None:
+    """The check of free memory at the start, from 0.9.1 on.
+
+    Source: ``request_memory`` in ``v1/worker/utils.py``.
+    """
+    options = resolved.options
+    if not resolved.is_v1 or not at_least(options.vllm_version, "0.9.1"):
+        return None
+    words = f"free memory is below gpu_memory_utilization {options.gpu_memory_utilization}"
+    return _compared("gpu-memory-taken", rank, lambda _choose: rank.requested_bytes, words)
+
+
+def _weights(_resolved: Resolved, rank: RankBudget) -> Problem | None:
+    return _compared(
+        "weights-do-not-fit", rank, _total(rank.weights_bytes), "the weights are larger than the device"
+    )
+
+
+def _profile(_resolved: Resolved, rank: RankBudget) -> Problem | None:
+    need = _total(rank.weights_bytes, rank.activation_bytes)
+    return _compared("profile-run-oom", rank, need, "weights and activations are larger than the device")
+
+
+def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
+    """A cache of a fixed size is allocated without a look at what is free."""
+    if resolved.options.kv_cache_memory_bytes is None:
+        return None
+    need = _total(rank.weights_bytes, rank.non_torch_bytes, rank.kv_cache_bytes)
+    return _compared(
+        "kv-allocation-oom", rank, need, "weights and the fixed KV cache are larger than the device"
+    )
+
+
+def _capture(_resolved: Resolved, rank: RankBudget) -> Problem | None:
+    """Graphs are captured beside weights and cache; what the activations had is free then."""
+    cache = rank.kv_cache_bytes
+    if not isinstance(cache, Quantity) or cache.expected <= 0:
+        return None
+    fixed = _total(rank.weights_bytes, rank.non_torch_bytes, rank.captured_bytes)
+    return _compared(
+        "graph-capture-oom",
+        rank,
+        lambda choose: fixed(choose) + cache.expected,
+        "weights, KV cache and captured graphs are larger than the device",
+    )

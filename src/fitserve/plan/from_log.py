@@ -1,0 +1,92 @@
+"""A plan that starts from a boot's own numbers: what its log shows counts instead of estimates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fitserve.diagnose.finding import Diagnosis
+from fitserve.facts.serve_options import arity
+from fitserve.units import Quantity
+
+_TERMS = ("weights_bytes", "activation_bytes", "non_torch_bytes", "cuda_graph_bytes")
+_SETTINGS = (
+    "max_model_len",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "block_size",
+    "kv_cache_dtype",
+    "dtype",
+    "quantization",
+    "enforce_eager",
+    "kv_cache_memory_bytes",
+    "num_gpu_blocks_override",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "enable_expert_parallel",
+    "disable_hybrid_kv_cache_manager",
+)
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log tells a plan.
+
+    Attributes:
+        settings: vLLM's settings as the log shows them.
+        version: the release, None where it is not shown.
+        total_bytes: the device's memory, None where it is not shown.
+        free_bytes: what was free at the start, None where it is not shown.
+        measured: the terms of the tightest rank's memory.
+    """
+
+    settings: dict[str, Any]
+    version: str | None
+    total_bytes: int | None
+    free_bytes: int | None
+    measured: dict[str, Quantity]
+
+
+def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
+    """Take a boot's numbers.
+
+    Args:
+        diagnosis: of the log.
+        source: the log's name, for the sources of the numbers.
+    """
+    ranks = [rank for rank in diagnosis.budget if isinstance(rank, Mapping)]
+    rank = min(ranks, key=lambda one: _expected(one, "kv_cache_bytes") or 0) if ranks else {}
+    measured = {name: size for name in _TERMS if (size := _quantity(rank.get(name), source)) is not None}
+    return Calibration(
+        settings={
+            name: value
+            for name, value in diagnosis.settings.items()
+            if name in _SETTINGS and arity(name) is not None and _is_plain(value)
+        },
+        version=diagnosis.vllm_version,
+        total_bytes=_expected(rank, "total_bytes"),
+        free_bytes=_expected(rank, "free_bytes"),
+        measured=measured,
+    )
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and value not in ("None", ""))
+
+
+def _expected(rank: Mapping[str, Any], name: str) -> int | None:
+    size = _quantity(rank.get(name), "")
+    return None if size is None else size.expected
+
+
+def _quantity(value: Any, source: str) -> Quantity | None:
+    if not isinstance(value, Mapping) or "expected" not in value:
+        return None
+    try:
+        size = msgspec.convert(dict(value), Quantity)
+    except msgspec.ValidationError:
+        return None
+    return msgspec.structs.replace(size, source=f"{source}: {size.source}")

@@ -1,0 +1,219 @@
+"""One set of settings judged: the memory, the cache at both ends of its interval, and whether it starts."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.budget import RankBudget, rank_budgets
+from fitserve.memory.history import at_least
+from fitserve.memory.kv import KvCache, LayerSpec, Refusal, capacity, layer_specs
+from fitserve.memory.options import EngineOptions
+from fitserve.memory.resolve import Resolved
+from fitserve.memory.weights.ranks import RankWeights
+from fitserve.plan.checks import Problem, config_problems, memory_problems
+from fitserve.plan.values import Verdict
+from fitserve.units import Quantity, Unknown, gib
+
+SETTING_CAUSES = (
+    "not-enough-gpus",
+    "context-beyond-model-limit",
+    "heads-not-divisible",
+    "batched-tokens-below-context",
+    "dtype-unsupported",
+    "cuda-driver-mismatch",
+)
+"""Causes that no estimate decides."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A start that was thought through.
+
+    Attributes:
+        resolved: its settings, ``max_model_len`` fitted where that was asked for.
+        ranks: each rank's memory.
+        caches: the cache with the least, the expected and the most memory that is likely.
+        verdict: whether it starts.
+        problem: what keeps it from starting, or might.
+    """
+
+    resolved: Resolved
+    ranks: tuple[RankBudget, ...]
+    caches: tuple[KvCache | Refusal | Unknown, ...]
+    verdict: Verdict
+    problem: Problem | None
+
+    @property
+    def cache(self) -> KvCache | Refusal | Unknown:
+        """The cache as expected."""
+        return self.caches[1]
+
+    @property
+    def problem_is_a_setting(self) -> bool:
+        """True where a setting is refused whatever the memory."""
+        return self.problem is not None and self.problem.cause in SETTING_CAUSES
+
+    def concurrency(self, *, low: bool = False) -> float:
+        """Requests of ``max_model_len`` tokens at once; 0 where none fits."""
+        cache = self.caches[0 if low else 1]
+        return cache.max_concurrency if isinstance(cache, KvCache) else 0.0
+
+
+def judge(
+    config: ModelConfig,
+    resolved: Resolved,
+    weights: Sequence[RankWeights] | Unknown,
+    *,
+    gpus: int | None = None,
+    measured: dict[str, Quantity] | None = None,
+) -> Judged:
+    """Think a start through.
+
+    Args:
+        config: the model's configuration.
+        resolved: vLLM's settings.
+        weights: every rank's weights, or why they are not known.
+        gpus: devices that are there; None where that is not known.
+        measured: terms of the budget that a log of the same start shows.
+
+    Raises:
+        InputError: the configuration lacks a number.
+    """
+    ranks = rank_budgets(config, resolved, weights, measured or {})
+    specs = layer_specs(config, resolved.options)
+    if resolved.auto_fit:
+        resolved = _fitted(resolved, specs, ranks)
+    caches = _caches(specs, resolved.options, ranks)
+    problems = [*config_problems(config, resolved, gpus), *memory_problems(resolved, ranks)]
+    cache_problem = _cache_problem(resolved, ranks, caches)
+    if cache_problem is not None:
+        problems.insert(_place(problems), cache_problem)
+    verdict, problem = _verdict(problems, caches)
+    return Judged(resolved=resolved, ranks=ranks, caches=caches, verdict=verdict, problem=problem)
+
+
+def stage_sizes(ranks: Sequence[RankBudget], end: int) -> list[int] | Unknown:
+    """The KV memory of each pipeline stage: of its fullest rank; 0 the least, 1 the expected, 2 the most."""
+    sizes: dict[int, int] = {}
+    for rank in ranks:
+        if isinstance(rank.kv_cache_bytes, Unknown):
+            return rank.kv_cache_bytes
+        cache = rank.kv_cache_bytes
+        value = (cache.low, cache.expected, cache.high)[end]
+        sizes[rank.stage] = min(sizes.get(rank.stage, value), value)
+    return [sizes[stage] for stage in sorted(sizes)]
+
+
+def _caches(
+    specs: tuple[LayerSpec, ...] | Unknown, options: EngineOptions, ranks: Sequence[RankBudget]
+) -> tuple[KvCache | Refusal | Unknown, ...]:
+    if isinstance(specs, Unknown):
+        return (specs, specs, specs)
+    found: list[KvCache | Refusal | Unknown] = []
+    before: list[int] | None = None
+    for end in range(3):
+        sizes = stage_sizes(ranks, end)
+        if isinstance(sizes, Unknown):
+            return (sizes, sizes, sizes)
+        found.append(found[-1] if sizes == before else capacity(specs, options, sizes))
+        before = sizes
+    return tuple(found)
+
+
+def _fitted(
+    resolved: Resolved, specs: tuple[LayerSpec, ...] | Unknown, ranks: Sequence[RankBudget]
+) -> Resolved:
+    """``max_model_len`` as vLLM fits it: the model's length, or the longest that the expected memory holds.
+
+    Source: ``estimate_max_model_len`` in ``v1/core/kv_cache_utils.py``, vLLM 0.14 to 0.33.
+    """
+    sizes = stage_sizes(ranks, 1)
+    if isinstance(specs, Unknown) or isinstance(sizes, Unknown):
+        return resolved
+    found = capacity(specs, resolved.options, sizes)
+    if not isinstance(found, Refusal) or not found.estimated_max_model_len:
+        return resolved
+    options = msgspec.structs.replace(resolved.options, max_model_len=found.estimated_max_model_len)
+    sources = {**resolved.sources, "max_model_len": "the longest that fits"}
+    return msgspec.structs.replace(resolved, options=options, sources=sources)
+
+
+def _place(problems: Sequence[Problem]) -> int:
+    """Before the problems of allocation and capture, behind all others."""
+    late = ("kv-allocation-oom", "graph-capture-oom")
+    return next((at for at, problem in enumerate(problems) if problem.cause in late), len(problems))
+
+
+def _cache_problem(
+    resolved: Resolved, ranks: Sequence[RankBudget], caches: Sequence[KvCache | Refusal | Unknown]
+) -> Problem | None:
+    least, expected, most = (_refusal(cache, resolved) for cache in caches)
+    if least is None:
+        return None
+    shown = expected or least
+    cause = shown.cause
+    if cause == "no-kv-cache-blocks" and _graphs_took_it(ranks):
+        cause = "graph-estimate-too-large"
+    return Problem(
+        cause=cause,
+        message=_message(shown, resolved.options),
+        sure=most is not None,
+        expected=expected is not None,
+    )
+
+
+def _refusal(cache: KvCache | Refusal | Unknown, resolved: Resolved) -> Refusal | None:
+    if isinstance(cache, Refusal):
+        return cache
+    if not isinstance(cache, KvCache):
+        return None
+    options = resolved.options
+    states = any(group.kind == "state" for group in cache.groups)
+    counts = at_least(options.vllm_version, "0.20.0") and not options.enforce_eager
+    if states and counts and cache.num_blocks < options.max_num_seqs:
+        return Refusal(
+            cause="state-cache-too-small",
+            needed_bytes=options.max_num_seqs * cache.bytes_per_block,
+            available_bytes=cache.num_blocks * cache.bytes_per_block,
+            estimated_max_model_len=cache.max_model_len_that_fits or 0,
+            max_model_len=options.max_model_len or 0,
+        )
+    return None
+
+
+def _graphs_took_it(ranks: Sequence[RankBudget]) -> bool:
+    """True where there would be a cache but for the graphs' estimate."""
+    for rank in ranks:
+        cache, graphs = rank.kv_cache_bytes, rank.cuda_graph_bytes
+        if isinstance(cache, Quantity) and isinstance(graphs, Quantity) and cache.expected <= 0:
+            return graphs.expected > 0 and cache.expected + graphs.expected > 0
+    return False
+
+
+def _message(refusal: Refusal, options: EngineOptions) -> str:
+    if refusal.cause == "no-kv-cache-blocks":
+        return f"nothing is left for the KV cache: {gib(refusal.available_bytes)}"
+    if refusal.cause == "kv-pages-not-unifiable":
+        return "the cache pages of this model's layers cannot share one pool in this release"
+    if refusal.cause == "state-cache-too-small":
+        return f"max_num_seqs {options.max_num_seqs:,} is more than the state blocks that fit"
+    return (
+        f"max_model_len {refusal.max_model_len:,} needs {gib(refusal.needed_bytes)} of KV cache, "
+        f"{gib(refusal.available_bytes)} is available"
+    )
+
+
+def _verdict(
+    problems: Sequence[Problem], caches: Sequence[KvCache | Refusal | Unknown]
+) -> tuple[Verdict, Problem | None]:
+    """The first sure problem decides; else an expected one, or one of the cache at its least, leaves it open."""
+    for problem in problems:
+        if problem.sure:
+            return "does-not-start", problem
+    unknown = next((cache for cache in caches if isinstance(cache, Unknown)), None)
+    if unknown is not None:
+        return "cannot-tell", next((problem for problem in problems if problem.expected), None)
+    weighty = [problem for problem in problems if problem.expected or problem.cause != "graph-capture-oom"]
+    if weighty:
+        return "cannot-tell", next((problem for problem in weighty if problem.expected), weighty[0])
+    return "starts", None

@@ -1,0 +1,206 @@
+"""From a request to its plan."""
+
+import msgspec
+
+from fitserve.diagnose.finding import Advice, Direction
+from fitserve.memory.history import has_flag
+from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
+from fitserve.memory.resolve import Resolved
+from fitserve.plan.choices import find_choices, meets
+from fitserve.plan.command import command_with
+from fitserve.plan.frontier import find_frontier
+from fitserve.plan.judge import Judged, stage_sizes
+from fitserve.plan.request import Request, judge_request
+from fitserve.plan.values import RISK, Choice, Confidence, KvPlan, Plan, Setting
+from fitserve.units import Basis, Quantity, Size, Unknown, gib
+
+_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes")
+_WORDS = {
+    "gpu_memory_utilization": "more of the device for the KV cache",
+    "max_model_len": "a shorter context needs less KV cache",
+    "max_num_seqs": "fewer sequences need less for logits and graphs",
+    "max_num_batched_tokens": "smaller batches need less for activations; prefill is slower",
+    "enforce_eager": "no CUDA graphs; decoding is slower",
+    "tensor_parallel_size": "weights and cache are shared over more devices",
+    "kv_cache_dtype": "a cache token takes half the bytes; answers may change",
+}
+
+
+def make_plan(request: Request) -> Plan:
+    """Judge the settings, and look for better ones where they do not start or miss the goal.
+
+    Raises:
+        InputError: the configuration lacks a number.
+        UsageError: a setting is wrong.
+    """
+    judged = judge_request(request)
+    met = meets(judged, request, low=True) if request.goal.asked else None
+    wanted = judged.verdict != "starts" or met is False
+    choices = find_choices(request, judged) if wanted and not _is_unknown(judged) else []
+    options = judged.resolved.options
+    return Plan(
+        verdict=judged.verdict,
+        cause=judged.problem.cause if judged.problem else None,
+        confidence=_confidence(judged),
+        risk=0.0 if _confidence(judged) == "certain" else RISK if judged.verdict != "cannot-tell" else 0.5,
+        message=_message(judged),
+        model=request.model,
+        vllm_version=options.vllm_version,
+        device=options.device.name,
+        settings=_settings(judged.resolved),
+        budget=judged.ranks,
+        kv_cache=_kv_plan(request, judged),
+        max_model_len_that_fits=_longest(judged),
+        meets_goal=met,
+        advice=_advice(judged, choices, options.vllm_version),
+        choices=choices,
+        frontier=find_frontier(request) if request.with_frontier else [],
+        notes=_notes(judged),
+        command=choices[0].command if choices else command_with(request, {}),
+    )
+
+
+def _is_unknown(judged: Judged) -> bool:
+    return any(isinstance(cache, Unknown) for cache in judged.caches)
+
+
+def _confidence(judged: Judged) -> Confidence:
+    """Certain where no estimate decides: a setting that vLLM refuses, or a cache whose size is given."""
+    if judged.verdict == "cannot-tell":
+        return "possible"
+    is_pinned = judged.problem is not None and judged.problem.cause == "kv-cache-pinned-too-small"
+    return "certain" if is_pinned or judged.problem_is_a_setting else "likely"
+
+
+def _message(judged: Judged) -> str:
+    if judged.problem is not None:
+        doubt = "" if judged.problem.expected else "with the least memory that is likely, "
+        return doubt + judged.problem.message
+    cache = judged.cache
+    if isinstance(cache, Unknown):
+        return cache.unknown
+    options = judged.resolved.options
+    if not isinstance(cache, KvCache):
+        return ""
+    return f"{cache.tokens:,} tokens of KV cache, {cache.max_concurrency:.2f} requests of {options.max_model_len:,} tokens at once"
+
+
+def _settings(resolved: Resolved) -> dict[str, Setting]:
+    options = resolved.options
+    names = [name for name in options.__struct_fields__ if name not in _HIDDEN]
+    return {name: Setting(getattr(options, name), resolved.sources.get(name, "")) for name in names}
+
+
+def _kv_plan(request: Request, judged: Judged) -> KvPlan | Size:
+    """The cache as it is laid out; where one request does not fit, as it would be for the longest that does."""
+    caches = [_laid_out(request, judged, end) for end in range(3)]
+    shown = caches[1]
+    if isinstance(shown, Unknown):
+        return shown
+    blocks = [0 if isinstance(cache, Unknown) else cache.num_blocks for cache in caches]
+    tokens = [0 if isinstance(cache, Unknown) else cache.tokens for cache in caches]
+    basis = judged.ranks[0].kv_cache_bytes
+    kind: Basis = "computed" if isinstance(basis, Quantity) and basis.low == basis.high else "estimated"
+    return KvPlan(
+        block_size=shown.block_size,
+        num_blocks=Quantity(
+            low=blocks[0], expected=blocks[1], high=blocks[2], basis=kind, source="KV cache memory"
+        ),
+        tokens=Quantity(
+            low=tokens[0], expected=tokens[1], high=tokens[2], basis=kind, source="KV cache memory"
+        ),
+        bytes_per_block=shown.bytes_per_block,
+        bytes_per_token=shown.bytes_per_token,
+        max_concurrency=round(judged.concurrency(), 4),
+        concurrency_low=round(judged.concurrency(low=True), 4),
+        groups=shown.groups,
+    )
+
+
+def _laid_out(request: Request, judged: Judged, end: int) -> KvCache | Unknown:
+    cache = judged.caches[end]
+    if isinstance(cache, KvCache | Unknown):
+        return cache
+    shorter = msgspec.structs.replace(
+        judged.resolved.options, max_model_len=max(1, cache.estimated_max_model_len)
+    )
+    specs = layer_specs(request.checkpoint.config, shorter)
+    sizes = stage_sizes(judged.ranks, end)
+    if isinstance(specs, Unknown):
+        return specs
+    if isinstance(sizes, Unknown):
+        return sizes
+    found = capacity(specs, shorter, sizes)
+    return Unknown(f"no block fits into {gib(min(sizes))}") if isinstance(found, Refusal) else found
+
+
+def _longest(judged: Judged) -> Size:
+    """The longest context: what the memory holds, at most what the model allows."""
+    limit = judged.resolved.context.limit
+    found = []
+    for cache in judged.caches:
+        if isinstance(cache, Unknown):
+            return cache
+        if isinstance(cache, Refusal):
+            found.append(min(limit, cache.estimated_max_model_len))
+        else:
+            fits = cache.max_model_len_that_fits
+            found.append(limit if fits is None else min(limit, fits))
+    basis: Basis = "computed" if found[0] == found[2] else "estimated"
+    source = f"KV cache memory and {judged.resolved.context.source}"
+    return Quantity(low=found[0], expected=found[1], high=found[2], basis=basis, source=source)
+
+
+def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]:
+    """The changes of the choices, each flag once, cheapest choice first."""
+    options = judged.resolved.options
+    found: dict[str, Advice] = {}
+    for choice in choices:
+        for name, value in choice.changes.items():
+            if name in found or not has_flag(name, version):
+                continue
+            before = getattr(options, name, None)
+            is_number = (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and isinstance(before, int | float)
+            )
+            direction: Direction = "set" if not is_number else "up" if value > before else "down"
+            option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+            found[name] = Advice(
+                flag=name,
+                value_from=before,
+                to=value,
+                direction=direction,
+                cost=choice.cost,
+                why=_WORDS.get(name, "part of settings that fit"),
+                option=option,
+                predicted={"kv_cache_tokens": choice.tokens, "max_concurrency": choice.max_concurrency},
+            )
+    if not found and judged.verdict == "does-not-start" and not judged.problem_is_a_setting:
+        return [
+            Advice(
+                action="smaller-or-quantized-model",
+                cost="output",
+                why="no settings were found that start here",
+            )
+        ]
+    return list(found.values())
+
+
+def _notes(judged: Judged) -> list[str]:
+    rank, options = judged.ranks[0], judged.resolved.options
+    notes = []
+    captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
+    if (
+        isinstance(captured, Quantity)
+        and isinstance(reserved, Quantity)
+        and captured.expected
+        and not reserved.expected
+    ):
+        notes.append(
+            f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
+        )
+    if options.device.unified:
+        notes.append("the device shares the host's memory: what other programs use counts")
+    return notes

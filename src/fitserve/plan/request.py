@@ -1,0 +1,130 @@
+"""What a plan is asked: the model, the machine, the settings, the goal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.memory.kv import KvCache, capacity, layer_specs
+from fitserve.memory.options import Device
+from fitserve.memory.resolve import Resolved, resolve
+from fitserve.memory.weights.rank_weights import rank_weights
+from fitserve.plan.judge import Judged, judge, stage_sizes
+from fitserve.plan.values import Goal
+from fitserve.units import Quantity, Unknown
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The question.
+
+    Attributes:
+        checkpoint: the model.
+        model: its path or id as given.
+        device: the accelerator, one of equal ones.
+        given: the user's settings by vLLM's names.
+        version: the release.
+        gpus: how many devices there are; None where that is not known.
+        environment: variables that vLLM would see.
+        goal: what is needed.
+        argv: the command that was pasted; empty where there was none.
+        measured: terms of the budget that a log of such a start shows, by name.
+        measured_with: the settings that they were measured with.
+        with_frontier: the frontier is wanted.
+    """
+
+    checkpoint: Checkpoint
+    model: str
+    device: Device
+    given: Mapping[str, Any]
+    version: str
+    gpus: int | None = None
+    environment: Mapping[str, str] = {}
+    goal: Goal = Goal()
+    argv: tuple[str, ...] = ()
+    measured: Mapping[str, Quantity] = {}
+    measured_with: Mapping[str, Any] = {}
+    with_frontier: bool = False
+
+
+_DECIDES = {
+    "weights_bytes": (
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "dtype",
+        "quantization",
+        "cpu_offload_bytes",
+    ),
+    "activation_bytes": (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+    ),
+    "non_torch_bytes": ("tensor_parallel_size", "pipeline_parallel_size"),
+    "cuda_graph_bytes": ("max_num_seqs", "tensor_parallel_size", "enforce_eager"),
+}
+"""The settings that a term depends on: a measured one counts while these are as they were."""
+
+
+def resolve_request(request: Request, changes: Mapping[str, Any] | None = None) -> Resolved:
+    """The settings with all defaults, after some changes."""
+    return resolve(
+        request.checkpoint.config,
+        {**request.given, **(changes or {})},
+        version=request.version,
+        device=request.device,
+        environment=request.environment,
+    )
+
+
+def judge_request(request: Request, changes: Mapping[str, Any] | None = None) -> Judged:
+    """The start judged, after some changes of its settings.
+
+    Raises:
+        InputError: the configuration lacks a number.
+        UsageError: a setting is wrong.
+    """
+    resolved = resolve_request(request, changes)
+    return judge(
+        request.checkpoint.config,
+        resolved,
+        rank_weights(request.checkpoint, resolved.options),
+        gpus=request.gpus,
+        measured=_still_valid(request, resolved),
+    )
+
+
+def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) -> float:
+    """Requests of that many tokens at once; 0 where none fits.
+
+    Args:
+        request: the question.
+        judged: the start.
+        length: tokens of each request.
+        end: 0 with the least memory that is likely, 1 with the expected, 2 with the most.
+    """
+    options = msgspec.structs.replace(judged.resolved.options, max_model_len=length)
+    specs = layer_specs(request.checkpoint.config, options)
+    sizes = stage_sizes(judged.ranks, end)
+    if isinstance(specs, Unknown) or isinstance(sizes, Unknown):
+        return 0.0
+    found = capacity(specs, options, sizes)
+    return found.max_concurrency if isinstance(found, KvCache) else 0.0
+
+
+def _still_valid(request: Request, resolved: Resolved) -> dict[str, Quantity]:
+    if not request.measured:
+        return {}
+    before = resolve(
+        request.checkpoint.config,
+        request.measured_with,
+        version=request.version,
+        device=request.device,
+        environment=request.environment,
+    ).options
+    return {
+        name: size
+        for name, size in request.measured.items()
+        if all(getattr(before, key) == getattr(resolved.options, key) for key in _DECIDES.get(name, ()))
+    }

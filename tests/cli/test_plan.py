@@ -1,0 +1,138 @@
+"""``fitserve plan`` as a user calls it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory with the configuration of Qwen 2.5 7B alone."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return folder
+
+
+def call(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "fitserve", "plan", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def answer(*words: object) -> dict[str, Any]:
+    """The JSON of a plan."""
+    found: dict[str, Any] = json.loads(call("--json", *words).stdout)
+    return found
+
+
+def test_exit_codes(model: Path) -> None:
+    """0 starts, 1 does not, 2 usage, 3 cannot be used."""
+    codes = [
+        call(model, "--gpu", "H100").returncode,
+        call(model, "--gpu", "RTX 3060").returncode,
+        call(model, "--gpu", "no such thing").returncode,
+        call(model / "missing", "--gpu", "H100").returncode,
+    ]
+
+    assert codes == [0, 1, 2, 3]
+
+
+def test_one_json_object_and_nothing_else(model: Path) -> None:
+    """``--json`` prints one object with the settings and their sources."""
+    found = answer(model, "--gpu", "H100", "--max-model-len", "32k", "--vllm-version", "0.19.0")
+
+    assert found["settings"]["max_model_len"] == {"value": 32000, "source": "given"}
+    assert found["settings"]["gpu_memory_utilization"] == {"value": 0.9, "source": "default of 0.19.0"}
+    assert found["verdict"] == "starts"
+
+
+def test_a_pasted_command_is_the_same(model: Path) -> None:
+    """Options before and behind ``--``, in any spelling, mean the same."""
+    plain = answer(model, "--gpu", "L4", "--max-model-len", "16K", "-tp", "2", "--kv-cache-dtype=fp8")
+    pasted = answer(
+        "--gpu",
+        "L4",
+        "--",
+        "vllm",
+        "serve",
+        model,
+        "--max_model_len",
+        "16384",
+        "--tensor-parallel-size=2",
+        "--kv-cache-dtype",
+        "fp8",
+    )
+
+    assert plain["settings"] == pasted["settings"]
+    assert plain["budget"] == pasted["budget"]
+    assert pasted["command"].startswith("vllm serve")
+
+
+def test_variables_of_the_command_count(model: Path) -> None:
+    """A variable in front of the launch changes the accounting."""
+    words = ("--gpu", "H100", "--vllm-version", "0.25.0", "--")
+    launch = ("vllm", "serve", model, "--max-model-len", "8192")
+    with_estimate = answer(*words, "VLLM_USE_V2_MODEL_RUNNER=0", *launch)
+    without = answer(
+        *words, "VLLM_USE_V2_MODEL_RUNNER=0", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0", *launch
+    )
+
+    assert with_estimate["budget"][0]["cuda_graph_bytes"]["expected"] > 0
+    assert without["budget"][0]["cuda_graph_bytes"]["expected"] == 0
+
+
+def test_the_numbers_of_a_log_count(model: Path, tmp_path: Path) -> None:
+    """With ``--from-log`` what the boot measured stands in the budget, with its line."""
+    log = tmp_path / "serve.log"
+    log.write_text(
+        "INFO 11-30 09:13:01 [core.py:96] Initializing a V1 LLM engine (v0.19.0) with config: "
+        "model='model', max_seq_len=8192, tensor_parallel_size=1\n"
+        "INFO 11-30 09:13:21 [gpu_model_runner.py:4567] Model loading took 14.25 GiB memory and 9.5 seconds\n",
+        encoding="utf-8",
+    )
+    found = answer(model, "--gpu", "H100", "--from-log", log)
+    weights = found["budget"][0]["weights_bytes"]
+
+    assert found["vllm_version"] == "0.19.0"
+    assert weights["basis"] == "measured"
+    assert weights["source"] == "serve.log: line 2"
+    assert weights["expected"] == round(14.25 * 2**30)
+
+
+@pytest.mark.parametrize(
+    "words", [["--gpu-memory-utilization", "1.5"], ["--max-model-len", "long"], ["--vllm-version", "x"]]
+)
+def test_wrong_values_are_usage_errors(model: Path, words: list[str]) -> None:
+    """A wrong value ends with code 2 and a sentence, without a traceback."""
+    ended = call(model, "--gpu", "H100", *words)
+
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.startswith(("error: ", "Usage: "))
+
+
+def test_text_ends_with_a_command(model: Path) -> None:
+    """Where it does not start, the text names the cause and gives a command alone on its line."""
+    ended = call(model, "--gpu", "RTX 4090", "--vllm-version", "0.19.0", "--gpu-memory-utilization", "0.7")
+
+    assert ended.stdout.startswith("plan[")
+    assert f"    vllm serve {model} " in ended.stdout

@@ -1,0 +1,198 @@
+"""Plans: what starts, what does not and why, and what would."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.devices import find_device
+from fitserve.facts.model_config import parse_config
+from fitserve.memory.options import Device
+from fitserve.plan.make import make_plan
+from fitserve.plan.request import Request
+from fitserve.plan.values import Goal, KvPlan, Plan
+from fitserve.units import GIB, Quantity
+
+LLAMA_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
+
+def device(name: str, free_gib: float | None = None) -> Device:
+    """A device of the catalogue."""
+    facts = find_device(name)
+    assert facts is not None
+    return Device(
+        name=facts.name,
+        total_bytes=facts.total_bytes,
+        free_bytes=None if free_gib is None else round(free_gib * GIB),
+        compute_capability=facts.compute_capability,
+        multiprocessors=facts.multiprocessors,
+    )
+
+
+def plan(
+    gpu: str = "H100",
+    *,
+    version: str = "0.19.0",
+    gpus: int | None = None,
+    free_gib: float | None = None,
+    goal: Goal | None = None,
+    with_frontier: bool = False,
+    **given_settings: Any,
+) -> Plan:
+    """The plan of the 8B model on a device."""
+    checkpoint = Checkpoint(config=parse_config(json.dumps(LLAMA_8B).encode()))
+    request = Request(
+        checkpoint=checkpoint,
+        model="model",
+        device=device(gpu, free_gib),
+        given=given_settings,
+        version=version,
+        gpus=gpus,
+        goal=goal or Goal(),
+        with_frontier=with_frontier,
+    )
+    return make_plan(request)
+
+
+def cache(found: Plan) -> KvPlan:
+    """The cache of a plan that has one."""
+    assert isinstance(found.kv_cache, KvPlan)
+    return found.kv_cache
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("weights-do-not-fit", {"gpu": "RTX 3060"}),
+    ("no-kv-cache-blocks", {"gpu": "RTX 4090", "gpu_memory_utilization": 0.6}),
+    ("kv-cache-smaller-than-context", {"gpu": "RTX 4090"}),
+    ("kv-cache-pinned-too-small", {"kv_cache_memory_bytes": GIB, "version": "0.30.0"}),
+    ("gpu-memory-taken", {"free_gib": 40.0}),
+    ("context-beyond-model-limit", {"max_model_len": 200000}),
+    ("heads-not-divisible", {"tensor_parallel_size": 3}),
+    ("not-enough-gpus", {"tensor_parallel_size": 4, "gpus": 2}),
+    ("batched-tokens-below-context", {"max_num_batched_tokens": 128, "max_num_seqs": 256}),
+    ("dtype-unsupported", {"gpu": "T4", "dtype": "bfloat16", "max_model_len": 2048}),
+    ("kv-allocation-oom", {"kv_cache_memory_bytes": 70 * GIB, "version": "0.30.0"}),
+]
+
+
+@pytest.mark.parametrize(("cause", "asked"), REFUSED)
+def test_what_does_not_start(cause: str, asked: dict[str, Any]) -> None:
+    """A start that vLLM refuses gets the id of its cause."""
+    found = plan(**asked)
+
+    assert ("does-not-start", cause) == (found.verdict, found.cause)
+
+
+def test_what_starts() -> None:
+    """A measured start is foretold to within 0.1 % of its tokens."""
+    found = plan(max_model_len=8192, gpu_memory_utilization=0.95)
+    tokens = cache(found).tokens
+    assert isinstance(tokens, Quantity)
+
+    assert found.verdict == "starts"
+    assert tokens.expected == pytest.approx(476016, rel=0.001)
+    assert tokens.low <= 476016 <= tokens.high
+
+
+def test_what_is_between() -> None:
+    """A start that the ends of the interval disagree about is not foretold."""
+    longest = plan("RTX 4090", max_model_len=4096).max_model_len_that_fits
+    assert isinstance(longest, Quantity)
+    found = plan("RTX 4090", max_model_len=longest.expected)
+
+    assert (found.verdict, found.cause) == ("cannot-tell", "kv-cache-smaller-than-context")
+
+
+def test_a_pinned_cache_is_exact() -> None:
+    """With a size given by hand the cache is computed from it alone, even where the weights do not fit."""
+    found = plan("RTX 3060", kv_cache_memory_bytes=8 * GIB, version="0.30.0", max_model_len=4096)
+
+    assert cache(found).num_blocks == Quantity.exact(4096, "computed", "KV cache memory")
+    assert cache(found).bytes_per_token == 131072
+
+
+def test_auto_fit_takes_what_fits() -> None:
+    """``max_model_len`` -1 becomes the longest context that fits."""
+    found = plan("RTX 4090", max_model_len=-1, version="0.20.0")
+    longest = found.max_model_len_that_fits
+    assert isinstance(longest, Quantity)
+
+    assert found.settings["max_model_len"].value == longest.expected
+    assert 1000 < longest.expected < 131072
+
+
+def test_the_goal_is_kept() -> None:
+    """Choices keep the goal's context and concurrency, start, and come cheapest first."""
+    goal = Goal(context=32768, concurrency=20)
+    found = plan("L40S", gpus=4, goal=goal)
+    costs = [
+        ("free", "capacity", "speed", "hardware", "output").index(choice.cost) for choice in found.choices
+    ]
+
+    assert found.meets_goal is False
+    assert found.choices
+    assert costs == sorted(costs)
+    for choice in found.choices:
+        assert choice.verdict == "starts"
+        assert choice.max_model_len == 32768
+        assert choice.max_concurrency >= 20
+        assert "--max-model-len 32768" in choice.command
+
+
+def test_a_refused_start_gets_a_command_that_starts() -> None:
+    """The command of the first choice is the plan's, and its settings start."""
+    found = plan("RTX 4090")
+    again = plan("RTX 4090", **found.choices[0].changes)
+
+    assert found.command == found.choices[0].command
+    assert again.verdict == "starts"
+
+
+def test_the_frontier_falls_with_length() -> None:
+    """Longer requests are fewer, and more devices hold more."""
+    points = plan(gpus=2, with_frontier=True).frontier
+
+    assert {1, 2} == {point.tensor_parallel_size for point in points}
+    for point in points:
+        counts = list(point.concurrency.values())
+        assert counts == sorted(counts, reverse=True)
+
+
+@settings(max_examples=40)
+@given(st.integers(256, 100000), st.integers(256, 31072))
+def test_a_longer_context_never_starts_where_a_shorter_does_not(length: int, more: int) -> None:
+    """What starts with a length starts with a shorter one."""
+    short, long = plan("RTX 4090", max_model_len=length), plan("RTX 4090", max_model_len=length + more)
+
+    assert (long.verdict == "starts") <= (short.verdict == "starts")
+
+
+def test_json_has_every_key() -> None:
+    """The JSON of any plan has the keys of the contract."""
+    import msgspec
+
+    for found in (plan(), plan("RTX 3060"), plan(kv_cache_memory_bytes=GIB, version="0.30.0")):
+        data = msgspec.json.decode(msgspec.json.encode(found))
+
+        assert (1, "plan") == (data["schema"], data["kind"])
+        assert {"verdict", "cause", "vllm_version", "settings", "budget", "kv_cache"} <= data.keys()
+        assert {"max_model_len_that_fits", "advice", "command"} <= data.keys()
+        assert {"rank", "total_bytes", "requested_bytes", "weights_bytes", "activation_bytes"} <= data[
+            "budget"
+        ][0].keys()
+        assert {"non_torch_bytes", "cuda_graph_bytes", "kv_cache_bytes"} <= data["budget"][0].keys()
