@@ -12,9 +12,6 @@ import msgspec
 from fitserve.memory.kv.facts import Facts, NotModelledError
 from fitserve.memory.kv.pages import round_up
 
-_CHUNK = 64
-"""Tokens a chunk of the gated delta net's kernel: where it keeps a state inside a prompt from 0.33 on."""
-
 
 class StateMode(msgspec.Struct, frozen=True):
     """How states are kept.
@@ -60,7 +57,13 @@ def state_mode(facts: Facts, *, hybrid: bool) -> StateMode:
 
 
 def align(
-    facts: Facts, *, kernel_block: int, token_bytes: int, state_bytes: int, mode: StateMode, checkpoint: bool
+    facts: Facts,
+    *,
+    kernel_block: int,
+    token_bytes: int,
+    state_bytes: int,
+    mode: StateMode,
+    checkpoint_step: int,
 ) -> Aligned:
     """Block sizes of a model with attention and states.
 
@@ -70,12 +73,12 @@ def align(
         token_bytes: bytes of a token of one attention layer.
         state_bytes: bytes of the largest state.
         mode: how states are kept.
-        checkpoint: the states are kept inside a prompt, at whole chunks of their kernel.
+        checkpoint_step: states are kept inside a prompt at multiples of this many tokens; blocks are from 0.33 on, too.
     """
     length = facts.options.max_model_len or 0
     step = kernel_block
-    if mode.name == "align" and checkpoint:
-        step = math.lcm(step, _CHUNK)
+    if mode.name == "align" and facts.since("0.33.0"):
+        step = math.lcm(step, checkpoint_step)
     if mode.name == "all":
         step = math.lcm(
             step, facts.options.mamba_block_size or facts.integer("mamba_chunk_size", "chunk_size")

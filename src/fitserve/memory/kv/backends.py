@@ -19,18 +19,15 @@ _LATENT = {
 """The block size of each backend of latent attention where none is asked for."""
 
 
-def kernel_block_size(facts: Facts, dtype: str, *, latent: bool, sparse: bool) -> int:
+def kernel_block_size(facts: Facts, dtype: str, *, latent: bool) -> int:
     """Tokens a block where no state enlarges it.
 
     Args:
         facts: the model and the settings.
         dtype: the resolved ``kv_cache_dtype``.
         latent: the model has latent attention.
-        sparse: its latent attention is sparse.
     """
     options, device = facts.options, facts.options.device
-    if sparse:
-        return 64
     if device.compute_capability is None:
         return _without_cuda(facts, latent=latent)
     asked = options.block_size

@@ -27,6 +27,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
         window: tokens of its window or chunk.
         token_bytes: bytes of a token where they do not follow from the heads.
         part: orders several caches of one layer.
+        kernel_block_size: tokens a block that its kernel works on, where it takes no other.
     """
 
     layer: int
@@ -37,6 +38,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     token_bytes: int | None = None
     part: int = 0
+    kernel_block_size: int | None = None
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,14 +49,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         conv_elements: elements of the convolution's state.
         ssm_elements: elements of the recurrent state.
         ssm_dtype: the type of the recurrent state where the model fixes it.
-        checkpoint_since: the first release that keeps one state more for prefix caching.
+        checkpoint_step: a state is kept inside a prompt at multiples of this many tokens, for prefix caching; None where
+            none is.
     """
 
     layer: int
     conv_elements: int
     ssm_elements: int = 0
     ssm_dtype: str | None = None
-    checkpoint_since: str | None = None
+    checkpoint_step: int | None = None
 
 
 Layer = Attention | State

@@ -3,11 +3,12 @@
 Source: ``get_kv_cache_spec`` of the layers in ``model_executor/layers`` of vLLM 0.9.1 to 0.33.0.
 """
 
+import math
+
 import msgspec
 
 from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
-from fitserve.memory.history import release
 from fitserve.memory.kv.align import Aligned, StateMode, align, state_mode
 from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
 from fitserve.memory.kv.drafts import draft_layers
@@ -49,9 +50,15 @@ def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:
     attentions = [layer for layer in layers if isinstance(layer, Attention)]
     states = [layer for layer in layers if isinstance(layer, State)]
     latent = any(layer.kind == "mla" for layer in attentions)
-    sparse = any(layer.kind == "mla" and layer.token_bytes is not None for layer in attentions)
+    sparse = any(layer.kernel_block_size == 64 for layer in attentions)
+    fixed = math.lcm(*(layer.kernel_block_size or 1 for layer in attentions))
     dtype = resolved_dtype(facts, cache_dtype(facts.config, facts.options), sparse=sparse)
-    block = kernel_block_size(facts, dtype, latent=latent, sparse=sparse) if attentions else 16
+    asked = facts.options.block_size
+    block = asked if asked and asked % fixed == 0 and facts.since("0.18.0") else fixed
+    if attentions and fixed == 1:
+        block = kernel_block_size(facts, dtype, latent=latent)
+    if latent and states:
+        block = max(block, 128)
     tokens = {layer: _token_bytes(layer, dtype, facts) for layer in attentions}
     if not states:
         return _attention_specs(facts, attentions, tokens, block)
@@ -67,7 +74,7 @@ def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:
         token_bytes=min(tokens.values()),
         state_bytes=max(sizes.values()),
         mode=mode,
-        checkpoint=any(_checkpoint_in_prompt(state, facts) for state in states),
+        checkpoint_step=math.lcm(*(state.checkpoint_step or 1 for state in states)),
     )
     return [
         *_state_specs(facts, states, sizes, mode, aligned),
@@ -103,11 +110,6 @@ def _require_known_state_type(state: State, facts: Facts) -> None:
         raise NotModelledError("the type of recurrent states on this CPU: float32 where it has AVX-512 BF16")
 
 
-def _checkpoint_in_prompt(state: State, facts: Facts) -> bool:
-    """A state that is kept inside a prompt at a whole chunk only: that of the gated delta net."""
-    return state.checkpoint_since == "0.33.0" and facts.since("0.33.0")
-
-
 def _attention_specs(
     facts: Facts, layers: list[Attention], tokens: dict[Attention, int], block: int
 ) -> list[LayerSpec]:
@@ -137,9 +139,8 @@ def _state_specs(
     length = facts.options.max_model_len or 0
     found: dict[tuple[object, ...], LayerSpec] = {}
     for layer in layers:
-        since = layer.checkpoint_since
-        checkpoint = int(since is not None and release(facts.options.vllm_version) >= release(since))
-        pages = {"none": 1 + drafted, "align": 2 + drafted + checkpoint}.get(mode.name)
+        checkpoints = int(layer.checkpoint_step is not None)
+        pages = {"none": 1 + drafted, "align": 2 + drafted + checkpoints}.get(mode.name)
         spec = LayerSpec(
             kind="state",
             block_size=aligned.state_block_size if aligned else facts.options.mamba_block_size or length or 1,

@@ -33,7 +33,37 @@ def _indexer(facts: Facts, layer: int) -> Layer:
     """One byte an element, and one float32 scale for each 128 of them."""
     size = facts.integer("index_head_dim")
     size += size // 128 * 4
-    return Attention(layer=layer, kind="mla", kv_heads=1, head_size=size, token_bytes=size)
+    return Attention(
+        layer=layer, kind="mla", kv_heads=1, head_size=size, token_bytes=size, kernel_block_size=64
+    )
+
+
+def minimax_m3(facts: Facts) -> list[Layer]:
+    """MiniMax M3: every layer keeps every token, those with sparse attention also one vector for their indexer.
+
+    Source: ``models/minimax_m3``, vLLM 0.26 to 0.33; the indexer's cache is bfloat16 where nothing else is asked for.
+    """
+    sparse = facts.part("sparse_attention_config")
+    flags = sparse.get("sparse_attention_freq")
+    size = sparse.get("sparse_index_dim")
+    if not isinstance(flags, list) or not isinstance(size, int) or len(flags) < facts.layers:
+        raise NotModelledError("MiniMax M3 without sparse_attention_config")
+    layers: list[Layer] = []
+    for layer in range(facts.layers):
+        layers.append(Attention(layer=layer, kv_heads=facts.kv_heads, head_size=facts.head_size))
+        if flags[layer]:
+            layers.append(
+                Attention(
+                    layer=layer,
+                    kind="mla",
+                    kv_heads=1,
+                    head_size=size,
+                    token_bytes=2 * size,
+                    part=1,
+                    kernel_block_size=128,
+                )
+            )
+    return layers
 
 
 def _has_indexer(facts: Facts, layer: int) -> bool:

@@ -4,8 +4,11 @@ Source: ``get_mamba_state_shape_from_config`` of vLLM 0.32's models and ``layers
 """
 
 from collections.abc import Callable
+from typing import Any
 
+from fitserve.facts.model_config import read_integer
 from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
+from fitserve.memory.kv.layouts.latent import deepseek_layer
 
 
 def mamba1(facts: Facts, layer: int, intermediate: int, state: int, kernel: int) -> State:
@@ -34,11 +37,11 @@ def mamba2(
         conv_elements=conv_width * (kernel - 1 + facts.options.num_speculative_tokens),
         ssm_elements=facts.shard(heads, "the number of Mamba heads") * head_size * state,
         ssm_dtype=ssm_dtype,
-        checkpoint_since="0.29.0",
+        checkpoint_step=1 if facts.since("0.32.0") else None,
     )
 
 
-def gated_delta_net(facts: Facts, layer: int, ssm_dtype: str | None) -> State:
+def gated_delta_net(facts: Facts, layer: int, ssm_dtype: str | None, *, step: int | None = None) -> State:
     """The state of one gated delta net layer: Qwen 3 Next, Qwen 3.5, OLMo hybrid."""
     key_heads, value_heads = facts.integer("linear_num_key_heads"), facts.integer("linear_num_value_heads")
     key_size, value_size = facts.integer("linear_key_head_dim"), facts.integer("linear_value_head_dim")
@@ -49,8 +52,61 @@ def gated_delta_net(facts: Facts, layer: int, ssm_dtype: str | None) -> State:
         conv_elements=width * tail,
         ssm_elements=facts.shard(value_heads, "the number of value heads") * value_size * key_size,
         ssm_dtype=ssm_dtype,
-        checkpoint_since="0.33.0",
+        checkpoint_step=step,
     )
+
+
+def delta_net_step(facts: Facts) -> int | None:
+    """Tokens between the states that FlashInfer's kernel of Qwen's gated delta net gives inside a prompt.
+
+    vLLM chooses that kernel on Hopper, and on Blackwell for keys of 128 elements with CUDA 13, its wheels' own.
+
+    Source: ``layers/mamba/gdn/qwen_gdn_linear_attn.py``, vLLM 0.33.
+    """
+    major = (facts.options.device.compute_capability or (0, 0))[0]
+    taken = major == 9 or (major in (10, 12) and facts.integer("linear_key_head_dim") == 128)
+    return 64 if facts.since("0.33.0") and taken else None
+
+
+def kimi_delta(facts: Facts, layer: int, linear: dict[str, Any]) -> State:
+    """The state of one Kimi delta attention layer; its recurrent part is float32.
+
+    Source: ``MambaStateShapeCalculator.kda_state_shape`` and ``models/kimi_k3/nvidia/kda.py``, vLLM 0.28 to 0.33.
+    """
+    heads = read_integer(linear, ("num_heads",), facts.config.source)
+    size = read_integer(linear, ("head_dim",), facts.config.source)
+    kernel = read_integer(linear, ("short_conv_kernel_size",), facts.config.source)
+    major = (facts.options.device.compute_capability or (0, 0))[0]
+    flash = size == 128 and major in (9, 10, 12) and linear.get("gate_lower_bound") is not None
+    return State(
+        layer=layer,
+        conv_elements=facts.shard(3 * heads * size, "the convolution's width")
+        * (kernel - 1 + facts.options.num_speculative_tokens),
+        ssm_elements=facts.shard(heads, "the number of KDA heads") * size * size,
+        ssm_dtype="float32",
+        checkpoint_step=16 if flash and facts.since("0.29.0") else None,
+    )
+
+
+def kimi_linear(facts: Facts) -> list[Layer]:
+    """Kimi Linear and Kimi K3: delta attention, and latent attention in every fourth layer."""
+    linear = facts.part("linear_attn_config")
+    states, whole = linear.get("kda_layers"), linear.get("full_attn_layers")
+    if not isinstance(states, list) or not isinstance(whole, list):
+        raise NotModelledError("Kimi Linear without linear_attn_config")
+    if not facts.since("0.28.0"):
+        raise NotModelledError("Kimi delta attention before 0.28")
+    layers: list[Layer] = []
+    for layer in range(facts.layers):
+        if layer + 1 in states:
+            layers.append(kimi_delta(facts, layer, linear))
+        elif layer + 1 in whole:
+            layers += deepseek_layer(facts, layer, indexer=False)
+        else:
+            raise NotModelledError(
+                f"layer {layer + 1} of Kimi Linear, which linear_attn_config does not list"
+            )
+    return layers
 
 
 def attention(facts: Facts, layer: int, head_size: int | None = None) -> Attention:
@@ -58,7 +114,7 @@ def attention(facts: Facts, layer: int, head_size: int | None = None) -> Attenti
     return Attention(layer=layer, kv_heads=facts.kv_heads, head_size=head_size or facts.head_size)
 
 
-def qwen_hybrid(facts: Facts) -> list[Layer]:
+def qwen_hybrid(facts: Facts, *, olmo: bool = False) -> list[Layer]:
     """Qwen 3 Next and Qwen 3.5: three gated delta nets, then one full attention."""
     types = facts.strings("layer_types")
     if not types:
@@ -69,11 +125,12 @@ def qwen_hybrid(facts: Facts) -> list[Layer]:
         ]
     named = facts.text.get("mamba_ssm_dtype")
     ssm_dtype = named if isinstance(named, str) else None
+    step = None if olmo else delta_net_step(facts)
     return _by_type(
         facts,
         types,
         {
-            "linear_attention": lambda layer: [gated_delta_net(facts, layer, ssm_dtype)],
+            "linear_attention": lambda layer: [gated_delta_net(facts, layer, ssm_dtype, step=step)],
             "full_attention": lambda layer: [attention(facts, layer)],
         },
     )
@@ -81,7 +138,7 @@ def qwen_hybrid(facts: Facts) -> list[Layer]:
 
 def olmo_hybrid(facts: Facts) -> list[Layer]:
     """OLMo hybrid: gated delta nets and full attention, as listed."""
-    return qwen_hybrid(facts)
+    return qwen_hybrid(facts, olmo=True)
 
 
 def nemotron_h(facts: Facts) -> list[Layer]:
