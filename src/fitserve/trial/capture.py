@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-KEPT_HEAD_BYTES = 64 << 20
-"""How much of the output's beginning the log file keeps: every start-up, with room to spare."""
+KEPT_HEAD_BYTES = 16 << 20
+"""How much of the output's beginning the log file keeps: any start-up, with room to spare, and still read in seconds."""
 
-KEPT_TAIL_BYTES = 16 << 20
+KEPT_TAIL_BYTES = 8 << 20
 """How much of the output's end it keeps besides."""
 
 BACKLOG_BYTES = 8 << 20

@@ -178,7 +178,11 @@ def launch(
     if err_read is not None:
         streams[err_read] = 2
     process = Process(keeper, control_write, status_read, Capture(log, streams))
-    process.wait_started()
+    try:
+        process.wait_started()
+    except BaseException:
+        process.end(0)
+        raise
     if process.pid == 0:
         process.close()
         raise _cannot_run(argv[0], process.failed_errno or errno.EIO)

@@ -12,7 +12,6 @@ from fitserve.trial.progress import Progress
 from fitserve.trial.reading import Reading
 
 _TICK_SECONDS = 0.1
-_SERVING_TICK_SECONDS = 5.0
 _HEALTH_EVERY_SECONDS = 0.5
 _READY_WITHOUT_HEALTH_SECONDS = 10.0
 """How long a server may be unreachable after it said that it is up; then the checks have to say why."""
@@ -90,13 +89,17 @@ class Watch:
         return self.seen(state)
 
     def until_exit(self) -> Watched:
-        """Wait until it has ended, however long it serves."""
-        while (
-            self.process.wait(_TICK_SECONDS if self.said_ready_at is None else _SERVING_TICK_SECONDS) is None
-        ):
+        """Wait until it has ended, however long it serves.
+
+        Once it serves, its lines are no longer read here: that would take memory without end, and the log has them.
+        """
+        while self.said_ready_at is None and self.process.wait(_TICK_SECONDS) is None:
             self.look()
-            if self.said_ready_at is None:
-                self.memory.sample()
+            self.memory.sample()
+        self.look()
+        if self.process.output.log.failure is None:
+            self.reading.close(0)
+        self.process.wait()
         return self.seen("failed")
 
     def seen(self, state: State) -> Watched:
