@@ -27,7 +27,7 @@ QWEN_NEXT: dict[str, Any] = {
     "linear_value_head_dim": 128,
     "linear_conv_kernel_dim": 4,
 }
-ROCM = Device(name="AMD MI300X", total_bytes=192 * GIB)
+GAUDI = Device(name="Intel Gaudi 3", total_bytes=192 * GIB)
 
 
 def config_of(data: dict[str, Any]) -> ModelConfig:
@@ -44,7 +44,7 @@ def config_of(data: dict[str, Any]) -> ModelConfig:
         (LLAMA, {"num_speculative_tokens": 3}, "method"),
         (LLAMA, {"num_speculative_tokens": 3, "speculative_method": "eagle3"}, "eagle3"),
         (LLAMA, {"num_speculative_tokens": 3, "speculative_method": "mtp"}, "LlamaForCausalLM"),
-        (LLAMA, {"device": ROCM}, "MI300X"),
+        (LLAMA, {"device": GAUDI}, "Gaudi 3"),
         ({**LLAMA, "num_hidden_layers": None}, {}, "num_hidden_layers"),
         ({**LLAMA, "layer_types": ["full_attention", "new_attention"]}, {}, "new_attention"),
         (

@@ -44,11 +44,21 @@ def _without_cuda(facts: Facts, *, latent: bool) -> int:
         if latent and facts.since("0.28.0"):
             return 16
         return facts.options.block_size or (128 if facts.since("0.11.1") else _DEFAULT)
+    if facts.options.block_size is None and not latent and _is_rocm(facts.options.device.name):
+        return _DEFAULT
     if facts.options.block_size is None:
         raise NotModelledError(
             f"the attention backend of {facts.options.device.name}, which chooses the block size"
         )
     return facts.options.block_size
+
+
+def _is_rocm(name: str) -> bool:
+    """True for AMD's devices; all of their backends but the opt-in unified one take blocks of 16.
+
+    Source: ``v1/attention/backends/rocm_*.py``, vLLM 0.19 to 0.32.
+    """
+    return any(part in name for part in ("AMD", "Instinct", "Radeon", "MI2", "MI3", "gfx"))
 
 
 def _latent_backend(facts: Facts, dtype: str) -> str:
