@@ -20,6 +20,7 @@ _SCRIPTS = ("vllm/entrypoints/openai/api_server.py", "vllm/entrypoints/api_serve
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*$")
+_SHELL_SYNTAX = re.compile(r"[;&|<>()$`*?~#!\n]")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash"})
 _HINT = "give it as: fitserve fix -- vllm serve MODEL --max-model-len 8192"
 
@@ -110,12 +111,13 @@ def read_command(argv: Sequence[str]) -> Launch:
     """Find the vLLM launch in a command.
 
     Args:
-        argv: the command as a shell would run it; it may begin with assignments (``A=b vllm serve ...``).
+        argv: the command as a shell would run it; it may begin with assignments (``A=b vllm serve ...``), be one line in
+            one word, or the script of a ``bash -c`` that is no more than one plain command.
 
     Raises:
         UsageError: there is none, or one that cannot be supervised.
     """
-    words = list(argv)
+    words = _plain(argv)
     env: dict[str, str] = {}
     while words and ASSIGNMENT.match(words[0]):
         name, _, value = words.pop(0).partition("=")
@@ -137,6 +139,28 @@ def read_command(argv: Sequence[str]) -> Launch:
         takes_model=takes_model,
         container=container,
     )
+
+
+def _plain(argv: Sequence[str]) -> list[str]:
+    """The words of the command itself, where a quoted line or a shell's script is nothing else."""
+    words = list(argv)
+    for at, word in enumerate(words[:-2]):
+        if PurePath(word).name in _SHELLS and words[at + 1] == "-c" and at + 3 == len(words):
+            inner = _split(words[-1])
+            return words if inner is None else [*words[:at], *inner[inner[:1] == ["exec"] :]]
+    if len(words) == 1 and "vllm" in words[0]:
+        return _split(words[0]) or words
+    return words
+
+
+def _split(line: str) -> list[str] | None:
+    """The words of a shell line; None where it asks the shell for more than to start a program."""
+    if _SHELL_SYNTAX.search(line):
+        return None
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return None
 
 
 def is_variable(name: str) -> bool:

@@ -82,6 +82,8 @@ class Process:
 
     def end(self, grace_seconds: float) -> None:
         """End the program and everything below it: TERM, the grace, then KILL. A second call may shorten the grace."""
+        if self._control is None:
+            return
         self._order(f"end {grace_seconds}")
         deadline = time.monotonic() + grace_seconds + _REAPER_PATIENCE_SECONDS
         while not self.gone and (left := deadline - time.monotonic()) > 0:
