@@ -69,7 +69,7 @@ class Process:
     def wait(self, seconds: float | None = None) -> Exit | None:
         """Wait until it has ended, at most so long; None where it still runs."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while self.exit is None and not self.gone:
+        while self.exit is None and not self.gone and self._control is not None:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 break
