@@ -8,7 +8,7 @@ from packaging.version import Version
 import fitserve.diagnose.rules as rules_package
 from fitserve.diagnose.rules.registry import RULES
 from fitserve.facts.line import Line
-from fitserve.facts.messages.catalogue import Message, catalogue, match_line, needles
+from fitserve.facts.messages.catalogue import catalogue, match_line, needles
 from fitserve.facts.messages.template import Template
 
 MESSAGES = catalogue().messages
@@ -31,13 +31,11 @@ def a_line(text: str) -> Line:
     return Line(number=1, text=text)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.id)
-def test_a_sample_is_its_own_message_first(message: Message) -> None:
+def test_a_sample_is_its_own_message_first() -> None:
     """The sample of a message is that message before any other."""
-    found = match_line(a_line(message.sample))
+    found = {message.id: match_line(a_line(message.sample)) for message in MESSAGES}
 
-    assert found is not None
-    assert message.id == found.id
+    assert {} == {name: event for name, event in found.items() if event is None or event.id != name}
 
 
 def test_ids_are_unique() -> None:

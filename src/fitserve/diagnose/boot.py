@@ -15,6 +15,13 @@ _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]{0,150}(?:Error|Exception|Exit|Interrupt|Unsupported|NotFound|Warning)(?::|$)"
 )
 _USER_TEXT = re.compile(r"Received request |Generated response |Adding request ")
+_ECHO = re.compile(
+    r"(?:asyncio\.|concurrent\.futures\.|multiprocessing\.|zmq\.|ray\.|httpx\.|httpcore\.|requests\.|aiohttp\.|openai\.)"
+    r"|(?:Connection\w+|BrokenPipe|Timeout|EOF|ChildProcess|Cancelled)Error\b|SystemExit|RuntimeError: cancelled"
+)
+_VLLMS_PROCESS = re.compile(
+    r"A[Pp][Ii]Server|EngineCore|VllmWorker|Worker_(?:TP|PP|DP)|RayWorker(?:Vllm|Wrapper|Proc)"
+)
 _TRACEBACK = "Traceback (most recent call last)"
 
 _SHUTDOWN_NOISE = frozenset(
@@ -88,7 +95,7 @@ class Hit(msgspec.Struct, kw_only=True):
 
 
 class Unrecognised(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line of a traceback that no message of the catalogue is."""
+    """The last line of a traceback through vLLM that no message of the catalogue is."""
 
     line: Line
     phase: str
@@ -147,8 +154,10 @@ class Boot:
         self._read_typed(line)
         if found:
             self._add(found, key)
-        elif key in self._frames and _EXCEPTION.match(text):
+        elif _EXCEPTION.match(text) and not _ECHO.match(text) and self._is_through_vllm(key):
             self.unrecognised.append(Unrecognised(line=line, phase=self.phase, ready=self.ready))
+        if line.process is not None and _VLLMS_PROCESS.match(line.process):
+            self.is_vllms = True
         if not self.mentions_vllm and "vllm" in text.lower():
             self.mentions_vllm = True
         return found
@@ -167,6 +176,10 @@ class Boot:
     def died(self) -> bool:
         """True where a line says that a process died before anyone asked it to stop."""
         return bool(self.deaths)
+
+    def _is_through_vllm(self, key: _Writer) -> bool:
+        """True where the traceback that is being read goes through vLLM's code."""
+        return any("/vllm/" in frame for frame in self._frames.get(key, ()))
 
     def _is_foreign(self, line: Line) -> bool:
         """True for what another container of the same log printed; platforms speak under names of their own too."""

@@ -143,7 +143,7 @@ def _diagnosis(
 def _confidence(finding: Finding, verdict: Verdict | None) -> Any:
     """The rule's confidence, less where the message may be an echo or was never looked at."""
     weight = verdict.weight if verdict else 3
-    least = {0: 2, 1: 1}.get(weight, 0)
+    least = 2 if verdict and verdict.is_guess else {0: 2, 1: 1}.get(weight, 0)
     return _CONFIDENCES[max(_CONFIDENCES.index(finding.confidence), least)]
 
 

@@ -49,6 +49,8 @@ _GRAPHS = {
     "_capture_cudagraph",
     "capture_cudagraphs",
 }
+_GRAPH_FILES = ("/compilation/cuda_graph.py", "/torch/cuda/graphs.py")
+_FORWARD = {"forward", "_dummy_run", "apply"}
 _KV_TENSORS = {
     "_allocate_kv_cache_tensors",
     "initialize_kv_cache_tensors",
@@ -121,6 +123,8 @@ def oom_cause(hit: Hit) -> str:
         return by_frames
     if functions & _SERVE:
         return "serving-oom"
+    if hit.phase == "config" and functions & _FORWARD:
+        return "profile-run-oom"
     return _BY_PHASE[hit.phase]
 
 
@@ -138,4 +142,6 @@ def _start_up_cause(functions: set[str], files: set[str], phase: str) -> str | N
         (_LOAD, "weights-do-not-fit"),
         (_DEVICE, "gpu-memory-taken"),
     )
+    if any(name.endswith(_GRAPH_FILES) for name in files):
+        return "graph-capture-oom"
     return next((cause for names, cause in calls if functions & names), None)

@@ -15,16 +15,18 @@ from fitserve.diagnose.usage import is_mostly_foreign
 
 _QUIET_LEVELS = ("INFO", "DEBUG", "WARNING")
 _PACKAGED = re.compile(r"site-packages|dist-packages|/lib/python|/vllm/|/ray/|/torch/|\.pyx|<frozen")
+_BY_FRAMES = ("arch-key-error-config-mapping", "bare-assertion", "bare-assertion-colon")
 _NEAR_LINES = 10
 _REQUEST_CAUSES = ("request-too-long", "max-tokens-too-large", "model-name-unknown")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause with the message that names it."""
+    """A cause with the message that names it; a guess where an out-of-memory shows neither frames nor progress."""
 
     cause: str
     hit: Hit
     weight: int
+    is_guess: bool = False
 
 
 def candidates(boot: Boot) -> list[Verdict]:
@@ -87,15 +89,17 @@ def _judge(hit: Hit, with_frames: Hit | None) -> Verdict | None:
     cause, weight = event.cause, event.weight
     if cause is None or _is_another_programs(hit):
         return None
+    is_guess = False
     if cause == "out-of-memory":
-        cause = oom_cause(hit if hit.frames else with_frames or hit)
+        shown = hit if hit.frames else with_frames or hit
+        cause, is_guess = oom_cause(shown), not shown.frames and shown.phase == "config"
         if cause == "weights-do-not-fit" and is_mostly_foreign(event):
             cause = "gpu-memory-taken"
     if event.line.source and event.line.level in _QUIET_LEVELS and event.stage != "request":
         weight = min(weight, 1)
-    if event.id == "arch-key-error-config-mapping":
-        cause, weight = _key_error(hit)
-    return Verdict(cause=cause, hit=hit, weight=weight)
+    if event.id in _BY_FRAMES:
+        cause, weight = _by_frames(hit)
+    return Verdict(cause=cause, hit=hit, weight=weight, is_guess=is_guess)
 
 
 def _is_another_programs(hit: Hit) -> bool:
@@ -103,10 +107,13 @@ def _is_another_programs(hit: Hit) -> bool:
     return bool(hit.frames) and not any(_PACKAGED.search(frame) for frame in hit.frames)
 
 
-def _key_error(hit: Hit) -> tuple[str, int]:
+def _by_frames(hit: Hit) -> tuple[str, int]:
+    """What a bare ``KeyError`` or ``AssertionError`` means where it was raised; a guess elsewhere."""
     functions = {frame.rpartition(":")[2] for frame in hit.frames}
     if any("/configuration_auto.py:" in frame for frame in hit.frames):
         return "architecture-unsupported", 2
-    if "load_weights" in functions:
+    if functions & {"load_weights", "weight_loader", "default_weight_loader"}:
         return "checkpoint-broken", 2
-    return "architecture-unsupported", 0
+    if any("/kv_cache_utils.py:" in frame for frame in hit.frames):
+        return "kv-pages-not-unifiable", 1
+    return hit.event.cause or "unknown-flag", 0

@@ -9,6 +9,7 @@ import math
 from fitserve.diagnose.arithmetic import HIGHEST_UTILIZATION, device, is_pinned, utilization
 from fitserve.diagnose.finding import Advice, NotAdvised
 from fitserve.diagnose.rules import graph_estimate_too_large, kv_cache_pinned_too_small
+from fitserve.diagnose.rules.profile_run_oom import batch_tokens, needs_chunks
 from fitserve.diagnose.situation import Finding, Situation
 from fitserve.diagnose.spelling import act, avoid, change
 from fitserve.memory.history import at_least, default_utilization
@@ -16,6 +17,7 @@ from fitserve.units import Quantity, gib
 
 CAUSE = "no-kv-cache-blocks"
 STAGE = "kv_cache"
+_SMALL_BATCH = 2048
 
 
 def judge(situation: Situation) -> Finding:
@@ -95,26 +97,29 @@ def _foreign(situation: Situation) -> list[Advice]:
 
 
 def _hold_less(situation: Situation) -> list[Advice]:
+    """A smaller batch where activations are large, more devices, a smaller model."""
     ranks = situation.case.whole("tensor_parallel_size") or 1
     weights = situation.ledger.weights_bytes
-    held = (
-        f"the weights take {gib(weights.expected)} of each device"
-        if isinstance(weights, Quantity)
-        else "too much is held"
-    )
-    tokens = situation.case.whole("max_num_batched_tokens")
+    held = "weights and activations take all of the share"
+    if isinstance(weights, Quantity):
+        held = f"the weights take {gib(weights.expected)} of each device"
+    why = f"{held}; twice the devices halve that"
+    return [
+        *_smaller_batch(situation),
+        *change(situation, "tensor_parallel_size", ranks * 2, "up", "hardware", why),
+        act("smaller-or-quantized-model", held, "output"),
+    ]
+
+
+def _smaller_batch(situation: Situation) -> list[Advice]:
+    batch = batch_tokens(situation)
     activation = situation.ledger.activation_bytes
+    taken = f" ({gib(activation.expected)})" if isinstance(activation, Quantity) else ""
     found: list[Advice] = []
-    if tokens and tokens > 2048 and isinstance(activation, Quantity):
-        why = f"activations of {tokens:,} tokens take {gib(activation.expected)}; they shrink with the batch"
-        found += change(situation, "max_num_batched_tokens", 2048, "down", "speed", why)
-    found += change(
-        situation,
-        "tensor_parallel_size",
-        ranks * 2,
-        "up",
-        "hardware",
-        f"{held}; twice the devices halve that",
-    )
-    found.append(act("smaller-or-quantized-model", held, "output"))
+    if needs_chunks(situation, batch):
+        why = f"without it a batch must hold the whole context, and its activations{taken} come first"
+        found += change(situation, "enable_chunked_prefill", True, "set", "speed", why)
+    if batch > _SMALL_BATCH:
+        why = f"the activations of {batch:,} tokens{taken} shrink with the batch"
+        found += change(situation, "max_num_batched_tokens", _SMALL_BATCH, "down", "speed", why)
     return found

@@ -72,12 +72,12 @@ def _smaller_batch(situation: Situation, batch: int) -> list[Advice]:
         why += f"; {gib(asked.expected)} / {batch // to} asked then, {gib(free.expected)} free"
     found: list[Advice] = []
     length = situation.case.whole("max_model_len")
-    if _needs_chunks(situation, batch):
+    if needs_chunks(situation, batch):
         reason = "without it a batch must hold max_model_len tokens"
         found += change(situation, "enable_chunked_prefill", True, "set", "speed", reason)
     if to < batch:
         found += change(situation, "max_num_batched_tokens", to, "down", "speed", why)
-    if _needs_chunks(situation, batch) and length:
+    if needs_chunks(situation, batch) and length:
         found += change(situation, "max_model_len", max(length // parts, _SMALLEST), "down", "capacity", why)
     sequences = situation.case.whole("max_num_seqs")
     if sequences and sequences > 8:
@@ -86,7 +86,8 @@ def _smaller_batch(situation: Situation, batch: int) -> list[Advice]:
     return found
 
 
-def _needs_chunks(situation: Situation, batch: int) -> bool:
+def needs_chunks(situation: Situation, batch: int) -> bool:
+    """True for V0 without chunked prefill, where a batch can be no smaller than the context."""
     is_v0 = situation.case.engine == "V0" or not at_least(situation.version, "0.8.0")
     length = situation.case.whole("max_model_len") or 0
     return is_v0 and not situation.boot.seen("chunked-prefill") and batch >= length
