@@ -90,6 +90,7 @@ def test_the_terms_add_up() -> None:
         found = budget(version)
         terms = (
             found.weights_bytes,
+            found.allocator_bytes,
             found.activation_bytes,
             found.non_torch_bytes,
             found.cuda_graph_bytes,

@@ -1,6 +1,6 @@
 """The memory of each rank, term by term, with the identity of the release's own accounting.
 
-    kv_cache = total x gpu_memory_utilization - weights - activation - non_torch [- cuda_graph]
+    kv_cache = total x gpu_memory_utilization - weights - allocator - activation - non_torch [- cuda_graph]
 
 Source: ``worker/worker.py`` and ``v1/worker/gpu_worker.py`` of vLLM 0.2.0 to 0.33.0. What each release counts as
 ``non_torch`` differs (``overhead/non_torch.py``); from 0.27 on weights and non-torch are what the free memory has fallen by.
@@ -14,13 +14,14 @@ import msgspec
 
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import at_least
+from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.activation import activation
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
 from fitserve.memory.overhead.rounding import rounding_bytes
 from fitserve.memory.overhead.runner import uses_v2_runner
-from fitserve.memory.overhead.shape import shape_of
+from fitserve.memory.overhead.shape import Shape, shape_of
 from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
 from fitserve.units import MIB, Quantity, Size, Unknown
@@ -40,6 +41,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
         activation_bytes: the profile run's peak above what stays.
         non_torch_bytes: NCCL, kernels, what is outside torch.
         cuda_graph_bytes: what is reserved for graphs before the KV cache is sized.
+        allocator_bytes: tails of the weights' blocks, which vLLM's log counts as weights.
         kv_cache_bytes: what is left; below 0 where nothing is.
         captured_bytes: what the graphs take when they are captured.
         used_before_bytes: what the device holds when vLLM first looks.
@@ -56,6 +58,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: Size
     captured_bytes: Size
     used_before_bytes: Size
+    allocator_bytes: Size
     stage: int = 0
 
 
@@ -85,9 +88,11 @@ def rank_budgets(
         "cuda_graph_bytes": reserved(shape, resolved, v2_runner=v2),
         "captured_bytes": captured(shape, resolved),
         "used_before_bytes": used_before(options),
+        "allocator_bytes": _tails(config, shape, options),
     }
-    rounding = rounding_bytes(config, shape, options)
     known = dict(measured or {})
+    if "weights_bytes" in known:
+        fixed["allocator_bytes"] = Quantity.exact(0, "measured", known["weights_bytes"].source)
     fixed.update({name: size for name, size in known.items() if name in fixed})
     found: list[RankBudget] = []
     last = options.pipeline_parallel_size - 1
@@ -101,9 +106,7 @@ def rank_budgets(
         )
         for rank in range(stage * tp, (stage + 1) * tp):
             held = (
-                weights
-                if isinstance(weights, Unknown)
-                else _held(weights[rank], options.cpu_offload_bytes, rounding)
+                weights if isinstance(weights, Unknown) else _held(weights[rank], options.cpu_offload_bytes)
             )
             active = known.get("activation_bytes", active)
             held = known.get("weights_bytes", held)
@@ -142,18 +145,30 @@ def _kv_cache(
         return Quantity.exact(pinned, "given", "kv_cache_memory_bytes")
     if isinstance(weights, Unknown):
         return weights
-    terms = (weights, active, fixed["non_torch_bytes"], fixed["cuda_graph_bytes"])
+    terms = (weights, active, fixed["allocator_bytes"], fixed["non_torch_bytes"], fixed["cuda_graph_bytes"])
     return left_after(requested, terms, source="requested less weights, activation, non-torch and graphs")
 
 
-def _held(weights: RankWeights, offloaded_bytes: int, rounding: int) -> Quantity:
-    """Parameters and buffers on the device, as the allocator keeps them."""
+def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
+    """Parameters and buffers on the device."""
     params, buffers = weights.param_bytes, weights.buffer_bytes
     moved = min(offloaded_bytes, params.expected)
     return Quantity(
         low=params.low + buffers.low - moved,
-        expected=params.expected + buffers.expected - moved + rounding,
-        high=params.high + buffers.high - moved + rounding + _UNEXPLAINED_MIB * MIB,
+        expected=params.expected + buffers.expected - moved,
+        high=params.high + buffers.high - moved,
         basis=params.basis,
         source=params.source,
+    )
+
+
+def _tails(config: ModelConfig, shape: Shape, options: EngineOptions) -> Quantity:
+    """The tails of blocks, and above that what has stayed unexplained."""
+    tails = rounding_bytes(config, shape, options)
+    return Quantity(
+        low=tails,
+        expected=tails,
+        high=tails + _UNEXPLAINED_MIB * MIB,
+        basis="estimated",
+        source="blocks of 2 MiB, as torch's allocator hands them out",
     )

@@ -176,7 +176,7 @@ def _weights(_resolved: Resolved, rank: RankBudget) -> Problem | None:
 
 
 def _profile(_resolved: Resolved, rank: RankBudget) -> Problem | None:
-    need = _total(rank.weights_bytes, rank.activation_bytes)
+    need = _total(rank.weights_bytes, rank.allocator_bytes, rank.activation_bytes)
     return _compared("profile-run-oom", rank, need, "weights and activations are larger than the device")
 
 
@@ -184,7 +184,7 @@ def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
     """A cache of a fixed size is allocated without a look at what is free."""
     if resolved.options.kv_cache_memory_bytes is None:
         return None
-    need = _total(rank.weights_bytes, rank.non_torch_bytes, rank.kv_cache_bytes)
+    need = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes, rank.kv_cache_bytes)
     return _compared(
         "kv-allocation-oom", rank, need, "weights and the fixed KV cache are larger than the device"
     )
@@ -195,7 +195,7 @@ def _capture(_resolved: Resolved, rank: RankBudget) -> Problem | None:
     cache = rank.kv_cache_bytes
     if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
-    fixed = _total(rank.weights_bytes, rank.non_torch_bytes, rank.captured_bytes)
+    fixed = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes, rank.captured_bytes)
     return _compared(
         "graph-capture-oom",
         rank,

@@ -111,8 +111,8 @@ def _kv_plan(request: Request, judged: Judged) -> KvPlan | Size:
         ),
         bytes_per_block=shown.bytes_per_block,
         bytes_per_token=shown.bytes_per_token,
-        max_concurrency=round(judged.concurrency(), 4),
-        concurrency_low=round(judged.concurrency(low=True), 4),
+        max_concurrency=judged.concurrency(),
+        concurrency_low=judged.concurrency(low=True),
         groups=shown.groups,
     )
 

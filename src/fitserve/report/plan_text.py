@@ -22,6 +22,7 @@ _COSTS = {
 }
 _TERMS = (
     ("- weights", "weights_bytes"),
+    ("- allocator", "allocator_bytes"),
     ("- activations", "activation_bytes"),
     ("- non-torch", "non_torch_bytes"),
     ("- graphs", "cuda_graph_bytes"),
