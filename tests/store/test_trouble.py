@@ -64,7 +64,7 @@ def test_a_killed_process_leaves_a_journal(tmp_path: Path, kills: int, mode: str
 
     assert [] == seen["faults"]
     assert kills == seen["kills"]
-    assert seen["with_saves"] > kills // 10
+    assert seen["with_saves"] >= kills // 2
 
 
 def test_processes_save_at_once(tmp_path: Path) -> None:
