@@ -95,23 +95,42 @@ def test_a_poor_configuration_is_an_input_error(architecture: str, noise: dict[s
     assert isinstance(found, Unknown)
 
 
-@given(
-    st.sampled_from(sorted(CONFIGS)),
-    st.data(),
-    st.one_of(
-        st.none(), st.text(max_size=3), st.integers(-3, 1 << 70), st.lists(st.integers(-2, 3), max_size=2)
-    ),
+DAMAGE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.text(max_size=3),
+    st.integers(-3, 1 << 70),
+    st.floats(),
+    st.lists(st.integers(-2, 3), max_size=2),
+    st.dictionaries(st.text(max_size=2), st.integers(-2, 3), max_size=2),
 )
+
+
+@given(st.sampled_from(sorted(CONFIGS)), st.data(), DAMAGE)
 def test_a_damaged_configuration_never_breaks(name: str, data: st.DataObject, value: Any) -> None:
-    """Whatever stands at one key, the answer is a size, an unknown or an input error."""
-    config = dict(CONFIGS[name])
-    config[data.draw(st.sampled_from(sorted(config)))] = value
+    """Whatever stands at one key, at any depth, the answer is a size, an unknown or an input error."""
+    config = json.loads(json.dumps(CONFIGS[name]))
+    place = config
+    key = data.draw(st.sampled_from(sorted(place)))
+    while isinstance(place[key], dict) and place[key]:
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place)))
+    place[key] = value
     try:
         found = weights(config, tensor_parallel_size=2)
     except InputError:
         return
 
     assert isinstance(found, tuple | Unknown)
+
+
+def test_an_absurd_number_of_layers_is_an_input_error() -> None:
+    """A trillion layers are damage, not something to count for ever."""
+    with pytest.raises(InputError) as caught:
+        weights({**CONFIGS["llama"], "num_hidden_layers": 1 << 40})
+
+    assert "1,099,511,627,776 layers cannot be" in caught.value.what
+    assert caught.value.where.endswith("num_hidden_layers or n_layer")
 
 
 def test_an_unknown_architecture_is_named() -> None:

@@ -35,12 +35,14 @@ def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) ->
     for group in groups.values():
         if not isinstance(group, dict):
             continue
-        names = [str(target) for target in group.get("targets") or []]
+        named = group.get("targets")
+        names = [str(target) for target in named] if isinstance(named, list) else []
         if len(names) == 1 and names[0].endswith("Attention"):
             continue
         scheme = _scheme(group, str(group.get("format") or found.get("format") or ""))
         targets += [(_renamed(name, rename), scheme) for name in names]
-    ignored = [_renamed(str(name), rename) for name in found.get("ignore") or []]
+    left_out = found.get("ignore")
+    ignored = [_renamed(str(name), rename) for name in left_out] if isinstance(left_out, list) else []
     return CompressedQuantiser(targets, ignored, kv_scales=_CACHE_SCALES)
 
 

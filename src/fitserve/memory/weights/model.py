@@ -3,11 +3,17 @@
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig, read_integer
 from fitserve.memory.history import release
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.weights.inventory import Inventory
 from fitserve.memory.weights.shapes import NotModelledError, stage_layers
+
+_MOST_LAYERS = 10_000
+"""No model has more layers; what claims so is damage."""
+
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "depth", "encoder_layers", "decoder_layers")
 
 
 class Build:
@@ -34,7 +40,7 @@ class Build:
 
     def integer(self, *names: str, default: int | None = None) -> int:
         """A whole number of the language model's part."""
-        return read_integer(self.text, names, self.config.source, default)
+        return self.of(self.text, *names, default=default)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """A yes or no of the language model's part."""
@@ -60,8 +66,17 @@ class Build:
         return found
 
     def of(self, part: dict[str, Any], *names: str, default: int | None = None) -> int:
-        """A whole number of another part."""
-        return read_integer(part, names, self.config.source, default)
+        """A whole number of a part of the configuration.
+
+        Raises:
+            InputError: it is missing, no count, or a number of layers that no model has.
+        """
+        value = read_integer(part, names, self.config.source, default)
+        if value > _MOST_LAYERS and any(word in name for name in names for word in _LAYER_COUNTS):
+            raise InputError(
+                f"{value:,} layers cannot be", where=f"{self.config.source}: {' or '.join(names)}"
+            )
+        return value
 
     @property
     def hidden(self) -> int:

@@ -33,7 +33,7 @@ def modelopt_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Q
     section: dict[str, Any] = inner if isinstance(inner, dict) else found
     algorithm = str(section.get("quant_algo") or "").upper()
     excluded = section.get("exclude_modules" if isinstance(inner, dict) else "ignore") or []
-    names = [rename(name) for name in expanded(map(str, excluded))]
+    names = [rename(name) for name in expanded(map(str, excluded if isinstance(excluded, list) else []))]
     scaled = bool(section.get("kv_cache_quant_algo")) or isinstance(section.get("kv_cache_scheme"), dict)
     group = section.get("group_size")
     size = group if isinstance(group, int) and group > 0 else 16

@@ -57,6 +57,10 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
         return _ranks(config, options, family)
     except NotModelledError as reason:
         return Unknown(f"the weights are not known: {reason}")
+    except ZeroDivisionError:
+        return Unknown(
+            f"the weights are not known: {config.source} has a 0 where heads or layers are counted"
+        )
 
 
 def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple[RankWeights, ...]:

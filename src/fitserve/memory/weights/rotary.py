@@ -57,14 +57,10 @@ def rotary_rows(parameters: dict[str, Any], max_position: int, *, mrope_factor: 
             return max_position
         case "linear" | "ntk":
             return int(max_position * _number(parameters, "factor"))
-        case "dynamic":
-            return (
-                max_position if "alpha" in parameters else int(max_position * _number(parameters, "factor"))
-            )
         case "yarn" | "deepseek_yarn" | "deepseek_llama_scaling":
-            original = parameters.get("original_max_position_embeddings", max_position)
-            scaled = int(int(original) * _number(parameters, "factor"))
-            return int(original) * mrope_factor if mrope else scaled
+            known = "original_max_position_embeddings" in parameters
+            original = int(_number(parameters, "original_max_position_embeddings")) if known else max_position
+            return original * mrope_factor if mrope else int(original * _number(parameters, "factor"))
         case "longrope" | "su":
             return int(_number(parameters, "original_max_position_embeddings")) + max_position
         case _:

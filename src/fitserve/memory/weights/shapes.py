@@ -81,6 +81,8 @@ def round_up(total: int, multiple: int) -> int:
 
 def kv_heads_on_rank(kv_heads: int, ranks: int) -> int:
     """Key and value heads on one rank: shared out, or repeated where there are fewer than ranks."""
+    if kv_heads < 1:
+        raise NotModelledError("num_key_value_heads 0")
     if kv_heads >= ranks:
         return divided(kv_heads, ranks, "num_key_value_heads")
     if ranks % kv_heads:

@@ -126,7 +126,7 @@ def _llava_tower(build: Build, *, newline: bool) -> None:
     if not all(isinstance(layer, int) for layer in several) or not several:
         raise NotModelledError("LLaVA without vision_feature_layer")
     layers = build.of(part, "num_hidden_layers")
-    deepest = max(layer if layer >= 0 else layers + layer + 1 for layer in several)
+    deepest = min(layers, max(layer if layer >= 0 else layers + layer + 1 for layer in several))
     clip = kind == "clip_vision_model"
     tower = "vision_tower.vision_model"
     clip_tower(build, part, tower, skip_layers=layers - deepest, clip=clip, post_norm=False)
