@@ -60,7 +60,14 @@ from fitserve.memory.weights.families.multimodal import (
 )
 from fitserve.memory.weights.families.nas import decilm
 from fitserve.memory.weights.families.nemotron_h import nemotron_h
-from fitserve.memory.weights.families.state import falcon_h1, granite_hybrid, jamba, mamba, mamba2_decoder
+from fitserve.memory.weights.families.state import (
+    falcon_h1,
+    granite_hybrid,
+    jamba,
+    lfm2,
+    mamba,
+    mamba2_decoder,
+)
 from fitserve.memory.weights.model import Build
 
 
@@ -222,4 +229,5 @@ FAMILIES: dict[str, Family] = {
     "Qwen3ForSequenceClassification": _dense(out_bias=False, mlp_bias=False, qk_norm="head", classes=True),
     "LlamaForSequenceClassification": _dense(classes=True),
     "DeciLMForCausalLM": Family(decilm),
+    "Lfm2ForCausalLM": Family(lfm2),
 }

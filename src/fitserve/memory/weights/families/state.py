@@ -7,7 +7,7 @@ Source: vLLM 0.32 ``models/mamba.py``, ``mamba2.py``, ``jamba.py``, ``granitemoe
 from fitserve.memory.weights.families.dense import Dense, attention, tied
 from fitserve.memory.weights.families.nemotron_h import mamba2
 from fitserve.memory.weights.model import Build
-from fitserve.memory.weights.shapes import NotModelledError, divided
+from fitserve.memory.weights.shapes import NotModelledError, divided, round_up
 
 _FLOAT32 = 4
 
@@ -199,3 +199,45 @@ def falcon_h1(build: Build) -> None:
 
     build.stack(build.integer("num_hidden_layers"), add)
     build.ends(tied=tied(build, default=False))
+
+
+def lfm2(build: Build) -> None:
+    """LFM 2: short convolutions and attention with norms of query and key.
+
+    Source: vLLM 0.32 ``models/lfm2.py``, ``layers/mamba/short_conv.py``.
+    """
+    inventory, hidden = build.inventory, build.hidden
+    types = build.text.get("layer_types")
+    if not isinstance(types, list):
+        raise NotModelledError("LFM 2 without layer_types")
+    width, kernel = build.integer("conv_dim", default=hidden), build.integer("conv_L_cache")
+    bias, inner = build.flag("conv_bias"), _lfm2_width(build)
+
+    def add(index: int) -> None:
+        name = f"model.layers.{index}"
+        if types[index] == "full_attention":
+            attention(build, Dense(qkv_bias=False, out_bias=False, qk_norm="head"), f"{name}.self_attn")
+        else:
+            inventory.numbers(divided(width, inventory.tp, "the convolution") * (kernel + bias))
+            inventory.column(f"{name}.short_conv.in_proj", hidden, (width, width, width), bias=bias)
+            inventory.row(f"{name}.short_conv.out_proj", width, hidden, bias=bias)
+        inventory.gated_mlp(f"{name}.feed_forward", hidden, inner)
+        inventory.numbers(2 * hidden)
+
+    build.stack(build.integer("num_hidden_layers"), add, lambda index: str(types[index]))
+    tie = build.flag("tie_embedding", "tie_word_embeddings", default=True)
+    build.ends(tied=tie)
+
+
+def _lfm2_width(build: Build) -> int:
+    """The network's width: two thirds of what is given, in whole multiples, where it says so."""
+    given = build.integer("block_ff_dim", "intermediate_size")
+    if not build.flag("block_auto_adjust_ff_dim", default=True):
+        return given
+    factor, step = (
+        build.text.get("block_ffn_dim_multiplier", 1.0),
+        build.integer("block_multiple_of", default=256),
+    )
+    if factor is not None and not (isinstance(factor, int | float) and 0 < factor < 1 << 16):
+        raise NotModelledError("LFM 2 without a usable block_ffn_dim_multiplier")
+    return round_up(int((1 if factor is None else factor) * int(2 * given / 3)), max(1, step))
