@@ -1,7 +1,9 @@
 """One trial: phases, readiness, lingering, and what its log says."""
 
 import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -59,3 +61,24 @@ def test_the_log_is_kept_as_it_was_written(attempt: Any) -> None:
 
     assert text.startswith("(APIServer pid=")
     assert text.endswith("Failed core proc(s): {}\n")
+
+
+def test_an_answer_of_somebody_else_does_not_count(attempt: Any, port: int) -> None:
+    """While another process listens on the port and the server itself does not, nothing is ready."""
+
+    class Healthy(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            """All is well."""
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Healthy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        answered = is_healthy(f"http://127.0.0.1:{port}/health")
+        settled = attempt(FAKE_VLLM="silent").settle(Limits(start_seconds=3))
+        server.shutdown()
+
+    assert (True, "timed-out") == (answered, settled.outcome)

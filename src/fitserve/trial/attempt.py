@@ -68,6 +68,7 @@ class Attempt:
         self.watch = Watch(
             self.process,
             health_url=f"{self.address.url}/health" if asks else None,
+            own_port=self.address.port if launch.container is None else None,
             reading=self.reading,
             progress=progress,
         )

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fitserve.trial.launch import Process
+from fitserve.trial.listener import answers_for
 from fitserve.trial.memory import TreeMemory
 from fitserve.trial.outcome import PhaseTime, State
 from fitserve.trial.progress import Progress
@@ -55,15 +56,24 @@ class Watch:
     Args:
         process: the started program.
         health_url: where it says that it is well; None where that cannot be reached.
+        own_port: the port of this machine on which one of its own processes has to listen; None where others do that
+            for it, as for a container.
         reading: what its lines have said so far.
         progress: is told how it goes on.
     """
 
     def __init__(
-        self, process: Process, *, health_url: str | None, reading: Reading, progress: Progress
+        self,
+        process: Process,
+        *,
+        health_url: str | None,
+        own_port: int | None,
+        reading: Reading,
+        progress: Progress,
     ) -> None:
         self.process = process
         self.health_url = health_url
+        self.own_port = own_port
         self.reading = reading
         self.progress = progress
         self.memory = TreeMemory(process.reaper_pid)
@@ -143,7 +153,7 @@ class Watch:
             return False
         self.next_health = now + (_HEALTH_EVERY_SECONDS if self.said_ready_at is None else _TICK_SECONDS)
         if is_healthy(self.health_url):
-            return True
+            return self.own_port is None or answers_for(self.process.reaper_pid, self.own_port)
         return self.said_ready_at is not None and now - self.said_ready_at > _READY_WITHOUT_HEALTH_SECONDS
 
 
