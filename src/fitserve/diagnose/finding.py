@@ -27,7 +27,10 @@ Scalar = int | float | str | bool | None
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One line of the log that supports the finding (1-based number, text without its prefix)."""
+    """One line of the log that supports the finding: its 1-based number, its text without prefix.
+
+    Number 0: it stands in no log, such as the answer of a server to a check.
+    """
 
     line: int
     text: str

@@ -13,7 +13,12 @@ from fitserve.verify.verification import Check, Verification
 KEY_VARIABLE = "FITSERVE_TRIAL_API_KEY"
 """Carries the key of the command to the checks."""
 
-_STAGES: dict[str, Stage] = {"model-name-unknown": "request", "request-too-long": "request"}
+_STAGES: dict[str, Stage] = {
+    "model-name-unknown": "request",
+    "request-too-long": "request",
+    "request-never-scheduled": "serving",
+}
+"""The causes that a check can name by itself."""
 
 
 def prove(attempt: Attempt, options: Options, progress: Progress) -> Verification:
@@ -62,11 +67,7 @@ def cause_of_failed_checks(verification: Verification, options: Options) -> Diag
 
 def _cause(check: Check) -> str:
     """The cause behind a failed check; ``unrecognised-error`` where it is none of the known ones."""
-    if check.error_type in _STAGES:
-        return check.error_type
-    if check.error_type == "timeout":
-        return "request-never-scheduled"
-    return "unrecognised-error"
+    return check.error_type if check.error_type in _STAGES else "unrecognised-error"
 
 
 def _advice(cause: str, verification: Verification, options: Options) -> list[Advice]:

@@ -89,10 +89,11 @@ class _Painter:
             return
         shown_kinds = kinds[:_EVIDENCE_KINDS]
         numbered = len(kinds) > 1 or kinds[0][0].line != self.diagnosis.line
+        numbered = numbered and any(kind[0].line for kind in shown_kinds)
         gutter = max(len(str(kind[0].line)) for kind in shown_kinds) if numbered else 0
         yield "  |"
         for first, *repeats in shown_kinds:
-            lead = f"{first.line:>{gutter}}  " if numbered else ""
+            lead = f"{first.line or '':>{gutter}}  " if numbered else ""
             quote = self._wrapped(clean(first.text), f"  | {lead}", f"  | {' ' * len(lead)}")
             if len(quote) > _ROWS_OF_ONE_LINE:
                 last = quote[_ROWS_OF_ONE_LINE - 1][: self.width - len(_CUT)].rstrip()
