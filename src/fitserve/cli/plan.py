@@ -37,7 +37,7 @@ class _PlanCommand(click.Command):
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [VLLM OPTIONS] [-- LAUNCH]")
 @click.option(
-    "--gpu", metavar="NAME", help="The device, from the catalogue, instead of probing this machine."
+    "--gpu", metavar="NAME", help="The device, from the catalogue, or cpu, instead of probing this machine."
 )
 @click.option(
     "--gpu-total-gib",
@@ -178,7 +178,9 @@ def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[
 
     total = asked["gpu_total_gib"]
     total_bytes = round(total * GIB) if total else calibration.total_bytes if calibration else None
-    if asked["gpu"] or total_bytes:
+    if (asked["gpu"] or "").lower() == "cpu":
+        device, count = _host(total_bytes), None
+    elif asked["gpu"] or total_bytes:
         device, count = _described(asked["gpu"], total_bytes), None
     else:
         device, count = _probed()
@@ -191,6 +193,19 @@ def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[
             "more is free than the device has", where="--gpu-free-gib", hint="give --gpu-total-gib too"
         )
     return msgspec.structs.replace(device, free_bytes=free_bytes), count
+
+
+def _host(total_bytes: int | None) -> "Device":
+    """The CPU backend with the memory given, else with this machine's."""
+    from fitserve.facts.host import probe_host
+    from fitserve.memory.options import Device
+
+    if total_bytes is not None:
+        return Device(name="CPU", total_bytes=total_bytes)
+    found = probe_host()
+    return Device(
+        name="CPU", total_bytes=found.total_bytes, free_bytes=found.available_bytes, source="probed"
+    )
 
 
 def _described(name: str | None, total_bytes: int | None) -> "Device":

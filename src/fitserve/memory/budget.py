@@ -16,6 +16,7 @@ from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import at_least
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.activation import activation
+from fitserve.memory.overhead.cpu import cpu_terms, is_cpu
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
@@ -90,7 +91,7 @@ def rank_budgets(
         "used_before_bytes": used_before(options),
         "allocator_bytes": _tails(config, shape, options),
     }
-    known = dict(measured or {})
+    known = {**(cpu_terms(options) if is_cpu(options.device) else {}), **(measured or {})}
     if "weights_bytes" in known:
         fixed["allocator_bytes"] = Quantity.exact(0, "measured", known["weights_bytes"].source)
     fixed.update({name: size for name, size in known.items() if name in fixed})

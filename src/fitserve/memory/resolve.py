@@ -12,6 +12,7 @@ from fitserve.memory.capture import largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
 from fitserve.memory.history import NEWEST, at_least, default_utilization, release
 from fitserve.memory.options import Device, EngineOptions
+from fitserve.memory.overhead.cpu import default_cache_bytes, is_cpu
 from fitserve.units import GIB
 
 AUTO_FIT = -1
@@ -127,6 +128,7 @@ def resolve(
     _batch(values, sources, given, config, is_v1=is_v1, is_server=is_server)
     if _optimisation_level(given) == 0:
         values["enforce_eager"], sources["enforce_eager"] = True, "given: -O0"
+    _cpu_cache(values, sources, environment)
     options = EngineOptions(**values)
     size = largest_capture(options, given)
     auto = given.get("max_model_len") == AUTO_FIT
@@ -142,6 +144,26 @@ def resolve(
         v2_runner=None if runner is None else runner not in ("0", "false", ""),
         allows_long=environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"),
     )
+
+
+def _cpu_cache(values: dict[str, Any], sources: dict[str, str], environment: Mapping[str, str]) -> None:
+    """The CPU backend's cache where it is fixed: by its variable, or by the release."""
+    device, version = values["device"], values["vllm_version"]
+    if not is_cpu(device) or values.get("kv_cache_memory_bytes") is not None:
+        return
+    asked = environment.get("VLLM_CPU_KVCACHE_SPACE", "")
+    try:
+        fixed = round(float(asked) * GIB) if asked else 0
+    except ValueError:
+        raise UsageError(
+            f"VLLM_CPU_KVCACHE_SPACE {asked!r} is no number", hint="give GiB, such as 4"
+        ) from None
+    found = fixed or default_cache_bytes(version, device)
+    if found:
+        values["kv_cache_memory_bytes"] = found
+        sources["kv_cache_memory_bytes"] = (
+            "VLLM_CPU_KVCACHE_SPACE" if fixed else f"default of {release(version)}"
+        )
 
 
 def uses_v1(version: str | None, environment: Mapping[str, str]) -> bool:

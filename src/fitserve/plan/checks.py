@@ -8,6 +8,7 @@ from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.budget import RankBudget
 from fitserve.memory.history import at_least
+from fitserve.memory.overhead.cpu import is_cpu
 from fitserve.memory.resolve import Resolved
 from fitserve.units import Quantity, gib
 
@@ -36,7 +37,7 @@ def config_problems(config: ModelConfig, resolved: Resolved, gpus: int | None) -
 
     Source: ``config/model.py``, ``config/scheduler.py``, ``config/parallel.py`` of vLLM 0.32.
     """
-    for check in (_devices, _context, _heads, _batch, _dtype):
+    for check in (_context, _devices, _heads, _batch, _dtype):
         found = check(config, resolved, gpus)
         if found is not None:
             cause, message = found
@@ -158,12 +159,15 @@ def _total(*sizes: object) -> Callable[[Callable[[Quantity], int]], int]:
 
 
 def _taken(resolved: Resolved, rank: RankBudget) -> Problem | None:
-    """The check of free memory at the start, from 0.9.1 on.
+    """The check of free memory at the start, from 0.9.1 on; not on the CPU with a given cache, nor there from 0.33 on.
 
     Source: ``request_memory`` in ``v1/worker/utils.py``.
     """
     options = resolved.options
     if not resolved.is_v1 or not at_least(options.vllm_version, "0.9.1"):
+        return None
+    pinned = options.kv_cache_memory_bytes is not None
+    if is_cpu(options.device) and (pinned or at_least(options.vllm_version, "0.33.0")):
         return None
     words = f"free memory is below gpu_memory_utilization {options.gpu_memory_utilization}"
     return _compared("gpu-memory-taken", rank, lambda _choose: rank.requested_bytes, words)
@@ -181,13 +185,18 @@ def _profile(_resolved: Resolved, rank: RankBudget) -> Problem | None:
 
 
 def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
-    """A cache of a fixed size is allocated without a look at what is free."""
-    if resolved.options.kv_cache_memory_bytes is None:
+    """The cache is allocated without a look at what is free: too large where it was given, or where others hold memory."""
+    cache = rank.kv_cache_bytes
+    if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
-    need = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes, rank.kv_cache_bytes)
-    return _compared(
-        "kv-allocation-oom", rank, need, "weights and the fixed KV cache are larger than the device"
-    )
+    fixed = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes)
+    cause = "host-memory-exhausted" if is_cpu(resolved.options.device) else "kv-allocation-oom"
+
+    # What the terms need more the cache has less, so its size counts as expected.
+    def need(choose: Callable[[Quantity], int]) -> int:
+        return fixed(choose) + cache.expected
+
+    return _compared(cause, rank, need, "weights and KV cache are larger than the device")
 
 
 def _capture(_resolved: Resolved, rank: RankBudget) -> Problem | None:

@@ -15,6 +15,9 @@ from fitserve.plan.checks import Problem, config_problems, memory_problems
 from fitserve.plan.values import Verdict
 from fitserve.units import Quantity, Unknown, gib
 
+_ONLY_IF_EXPECTED = ("graph-capture-oom", "kv-allocation-oom")
+"""Causes that leave a verdict open only where the expected values show them."""
+
 SETTING_CAUSES = (
     "not-enough-gpus",
     "context-beyond-model-limit",
@@ -140,7 +143,7 @@ def _fitted(
 
 def _place(problems: Sequence[Problem]) -> int:
     """Before the problems of allocation and capture, behind all others."""
-    late = ("kv-allocation-oom", "graph-capture-oom")
+    late = ("kv-allocation-oom", "host-memory-exhausted", "graph-capture-oom")
     return next((at for at, problem in enumerate(problems) if problem.cause in late), len(problems))
 
 
@@ -213,7 +216,7 @@ def _verdict(
     unknown = next((cache for cache in caches if isinstance(cache, Unknown)), None)
     if unknown is not None:
         return "cannot-tell", next((problem for problem in problems if problem.expected), None)
-    weighty = [problem for problem in problems if problem.expected or problem.cause != "graph-capture-oom"]
+    weighty = [problem for problem in problems if problem.expected or problem.cause not in _ONLY_IF_EXPECTED]
     if weighty:
         return "cannot-tell", next((problem for problem in weighty if problem.expected), weighty[0])
     return "starts", None
