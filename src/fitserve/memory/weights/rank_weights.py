@@ -5,11 +5,14 @@ import msgspec
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.weights.gguf import gguf_weights
-from fitserve.memory.weights.ranks import RankWeights, config_weights
+from fitserve.memory.weights.ranks import RankWeights, config_weights, element_bytes
 from fitserve.units import Quantity, Unknown, gib
 
 _AGREES = 0.005
 """Headers and configuration tell the same where they differ by less: padding, and tensors that are not loaded."""
+
+_HALF = 2
+"""Bytes of a number in 16 bit: in another dtype the files' bytes do not compare."""
 
 _UNLOADED = ("mtp.", "model.mtp.", "rotary_emb.inv_freq", ".masked_bias", ".attn.bias")
 
@@ -35,7 +38,7 @@ def rank_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWe
     found = config_weights(checkpoint.config, options)
     if isinstance(found, Unknown):
         return _with_size(found, checkpoint)
-    if not checkpoint.tensors or options.quantization is not None:
+    if not checkpoint.tensors or options.quantization is not None or element_bytes(options) != _HALF:
         return found
     return _confirmed(found, checkpoint, options)
 
@@ -82,12 +85,19 @@ def _judged(size: Quantity, ratio: float, source: str) -> Quantity:
 
 
 def loaded_bytes(checkpoint: Checkpoint) -> int:
-    """Bytes of the tensors that vLLM loads, float32 ones in 16 bit as it stores them; draft layers are left out."""
-    layers = checkpoint.config.text.get("num_hidden_layers")
+    """Bytes of the tensors that vLLM loads, float32 ones in 16 bit as it stores them.
+
+    Draft layers are left out, and the second copy of tied embeddings.
+    """
+    config = checkpoint.config
+    layers = config.text.get("num_hidden_layers")
+    tied = config.text.get("tie_word_embeddings", config.data.get("tie_word_embeddings")) is True
     count = layers if isinstance(layers, int) else 1 << 30
     total = 0
     for name, tensor in checkpoint.tensors.items():
         if any(part in name for part in _UNLOADED) or _layer(name) >= count:
+            continue
+        if tied and name.endswith("lm_head.weight"):
             continue
         wide = tensor.dtype == "F32" and len(tensor.shape) > 1 and "scale" not in name
         total += tensor.size_bytes // 2 if wide else tensor.size_bytes

@@ -28,6 +28,7 @@ from fitserve.memory.weights.families.dense import (
 from fitserve.memory.weights.families.encoders import bert, modernbert, whisper
 from fitserve.memory.weights.families.gemma import gemma, gemma3_vision, gemma4, gemma4_vision
 from fitserve.memory.weights.families.hybrid import qwen_hybrid
+from fitserve.memory.weights.families.internvl import internvl
 from fitserve.memory.weights.families.mla import deepseek, minicpm3
 from fitserve.memory.weights.families.moe import (
     dbrx,
@@ -230,4 +231,5 @@ FAMILIES: dict[str, Family] = {
     "LlamaForSequenceClassification": _dense(classes=True),
     "DeciLMForCausalLM": Family(decilm),
     "Lfm2ForCausalLM": Family(lfm2),
+    "InternVLChatModel": Family(internvl),
 }
