@@ -5,6 +5,7 @@ each time; the files are in the page cache after the first, uncounted round. Exi
 or a command fails.
 """
 
+import json
 import math
 import os
 import statistics
@@ -17,6 +18,19 @@ from typing import NamedTuple
 
 ROUNDS = 10
 TOOL = [sys.executable, "-c", "from fitserve.cli import main; main()"]
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+"""What is planned: the sizes of Llama 3.1 8B."""
 
 
 class Command(NamedTuple):
@@ -73,10 +87,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "serve.log"
         log.write_text(failing_log(200), encoding="utf-8")
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
         commands = [
             Command("python -c pass", [sys.executable, "-c", "pass"], None),
             Command("fitserve --help", [*TOOL, "--help"], 150),
             Command("fitserve diagnose (200 lines)", [*TOOL, "diagnose", str(log)], 250),
+            Command("fitserve plan", [*TOOL, "plan", folder, "--gpu", "H100", "--json"], 300),
             Command("fitserve runs", [*TOOL, "runs"], None),
         ]
         medians = measure(commands, {**os.environ, "FITSERVE_DATA_DIR": folder})
