@@ -180,3 +180,19 @@ def test_values_are_plain_json() -> None:
     found = weights(CONFIGS["llama"])
 
     assert found == msgspec.json.decode(msgspec.json.encode(found), type=tuple[RankWeights, ...])
+
+
+def test_towers_of_packed_checkpoints_stay_as_they_are() -> None:
+    """An AWQ checkpoint that names no exceptions still has its vision tower in 16 bit."""
+    config = CONFIGS["qwen2vl"]
+    section = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    plain = weights(config)
+    alone = weights(config, language_model_only=True)
+    packed = weights({**config, "quantization_config": section})
+    packed_alone = weights({**config, "quantization_config": section}, language_model_only=True)
+
+    assert isinstance(plain, tuple)
+    assert isinstance(alone, tuple)
+    assert isinstance(packed, tuple)
+    assert isinstance(packed_alone, tuple)
+    assert params(plain)[0] - params(alone)[0] == params(packed)[0] - params(packed_alone)[0]

@@ -165,6 +165,11 @@ def _fbgemm_fp8(found: dict[str, Any], renames: Renames) -> Quantiser:
     return RuledQuantiser(PerChannel(bounded=True), exact_skips(ignored), ignored, experts=Plain())
 
 
+_TOWERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.")
+"""AWQ and GPTQ checkpoints keep these in 16 bit; vLLM sees it in their headers where the section does not say it.
+Source: vLLM 0.32 ``layers/quantization/auto_awq.py``, ``auto_gptq.py`` (``maybe_update_config``)."""
+
+
 def _gptq(found: dict[str, Any], renames: Renames) -> Quantiser:
     if found.get("dynamic"):
         raise NotModelledError("GPTQ with rules for single layers (dynamic)")
@@ -176,7 +181,7 @@ def _gptq(found: dict[str, Any], renames: Renames) -> Quantiser:
     )
     ignored = renamed(_names(found, "modules_to_not_convert"), renames)
     head = found.get("lm_head") is True
-    return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=head)
+    return RuledQuantiser(scheme, substring_skips([*ignored, *_TOWERS]), ignored, head=head)
 
 
 def _awq(found: dict[str, Any], renames: Renames) -> Quantiser:
@@ -185,7 +190,8 @@ def _awq(found: dict[str, Any], renames: Renames) -> Quantiser:
         group=_whole(found, "group_size", "q_group_size", default=128),
     )
     ignored = renamed(_names(found, "modules_to_not_convert"), renames)
-    return RuledQuantiser(scheme, substring_skips(ignored), ignored, head=found.get("lm_head") is True)
+    head = found.get("lm_head") is True
+    return RuledQuantiser(scheme, substring_skips([*ignored, *_TOWERS]), ignored, head=head)
 
 
 def _bitsandbytes(found: dict[str, Any], renames: Renames) -> Quantiser:

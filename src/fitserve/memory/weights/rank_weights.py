@@ -72,8 +72,8 @@ def _confirmed(
 
 
 def _judged(size: Quantity, ratio: float, source: str) -> Quantity:
-    if abs(ratio - 1) <= _AGREES and size.low == size.high:
-        return Quantity.exact(size.expected, "read", source)
+    if abs(ratio - 1) <= _AGREES:
+        return Quantity.exact(size.expected, "read", source) if size.low == size.high else size
     other = round(size.expected * ratio)
     return Quantity(
         low=min(size.low, other),
