@@ -233,3 +233,21 @@ def test_the_cpu_s_cache_is_what_its_process_leaves() -> None:
     assert isinstance(cache_bytes, Quantity)
 
     assert cache_bytes.low <= round(0.14 * GIB) <= cache_bytes.high
+
+
+def test_weights_that_are_not_modelled_leave_it_open() -> None:
+    """With unknown weights a pinned cache is computed, and the verdict stays open."""
+    config = parse_config(json.dumps({**LLAMA_8B, "architectures": ["NobodyKnowsForCausalLM"]}).encode())
+    request = Request(
+        checkpoint=Checkpoint(config=config), model="model", device=device("H100"), given={}, version="0.32.0"
+    )
+
+    assert make_plan(request).verdict == "cannot-tell"
+
+
+def test_memory_that_others_hold_is_named() -> None:
+    """Where others hold the memory, freeing it comes first, then a smaller share that starts."""
+    found = plan(free_gib=60.0, max_model_len=8192)
+
+    assert found.advice[0].action == "free-other-process"
+    assert found.choices[0].changes["gpu_memory_utilization"] < 60 / 79.19

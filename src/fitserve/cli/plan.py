@@ -185,9 +185,9 @@ def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[
     else:
         device, count = _probed()
     free = asked["gpu_free_gib"]
-    free_bytes = round(free * GIB) if free is not None else calibration.free_bytes if calibration else None
-    if free_bytes is None:
+    if free is None:
         return device, count
+    free_bytes = round(free * GIB)
     if free_bytes > device.total_bytes:
         raise UsageError(
             "more is free than the device has", where="--gpu-free-gib", hint="give --gpu-total-gib too"

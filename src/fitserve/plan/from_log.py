@@ -39,14 +39,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         settings: vLLM's settings as the log shows them.
         version: the release, None where it is not shown.
         total_bytes: the device's memory, None where it is not shown.
-        free_bytes: what was free at the start, None where it is not shown.
-        measured: the terms of the tightest rank's memory.
+        measured: the terms of the tightest rank's memory, and what the device held when vLLM first looked.
     """
 
     settings: dict[str, Any]
     version: str | None
     total_bytes: int | None
-    free_bytes: int | None
     measured: dict[str, Quantity]
 
 
@@ -60,6 +58,9 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
     ranks = [rank for rank in diagnosis.budget if isinstance(rank, Mapping)]
     rank = min(ranks, key=lambda one: _expected(one, "kv_cache_bytes") or 0) if ranks else {}
     measured = {name: size for name in _TERMS if (size := _quantity(rank.get(name), source)) is not None}
+    total, free = _expected(rank, "total_bytes"), _expected(rank, "free_bytes")
+    if total is not None and free is not None:
+        measured["used_before_bytes"] = Quantity.exact(max(0, total - free), "measured", source)
     return Calibration(
         settings={
             name: value
@@ -67,8 +68,7 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
             if name in _SETTINGS and arity(name) is not None and _is_plain(value)
         },
         version=diagnosis.vllm_version,
-        total_bytes=_expected(rank, "total_bytes"),
-        free_bytes=_expected(rank, "free_bytes"),
+        total_bytes=total,
         measured=measured,
     )
 

@@ -52,6 +52,11 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         return self.caches[1]
 
     @property
+    def unknown(self) -> Unknown | None:
+        """What is not known of the weights or the cache, if anything."""
+        return _unknown(self.ranks, self.caches)
+
+    @property
     def problem_is_a_setting(self) -> bool:
         """True where a setting is refused whatever the memory."""
         return self.problem is not None and self.problem.cause in SETTING_CAUSES
@@ -91,7 +96,7 @@ def judge(
     cache_problem = _cache_problem(resolved, ranks, caches)
     if cache_problem is not None:
         problems.insert(_place(problems), cache_problem)
-    verdict, problem = _verdict(problems, caches)
+    verdict, problem = _verdict(problems, _unknown(ranks, caches))
     return Judged(resolved=resolved, ranks=ranks, caches=caches, verdict=verdict, problem=problem)
 
 
@@ -206,14 +211,16 @@ def _message(refusal: Refusal, options: EngineOptions) -> str:
     )
 
 
-def _verdict(
-    problems: Sequence[Problem], caches: Sequence[KvCache | Refusal | Unknown]
-) -> tuple[Verdict, Problem | None]:
+def _unknown(ranks: Sequence[RankBudget], caches: Sequence[KvCache | Refusal | Unknown]) -> Unknown | None:
+    parts = (*(rank.weights_bytes for rank in ranks), *caches)
+    return next((part for part in parts if isinstance(part, Unknown)), None)
+
+
+def _verdict(problems: Sequence[Problem], unknown: Unknown | None) -> tuple[Verdict, Problem | None]:
     """The first sure problem decides; else an expected one, or one of the cache at its least, leaves it open."""
     for problem in problems:
         if problem.sure:
             return "does-not-start", problem
-    unknown = next((cache for cache in caches if isinstance(cache, Unknown)), None)
     if unknown is not None:
         return "cannot-tell", next((problem for problem in problems if problem.expected), None)
     weighty = [problem for problem in problems if problem.expected or problem.cause not in _ONLY_IF_EXPECTED]

@@ -36,7 +36,7 @@ def make_plan(request: Request) -> Plan:
     judged = judge_request(request)
     met = meets(judged, request, low=True) if request.goal.asked else None
     wanted = judged.verdict != "starts" or met is False
-    choices = find_choices(request, judged) if wanted and not _is_unknown(judged) else []
+    choices = find_choices(request, judged) if wanted and judged.unknown is None else []
     options = judged.resolved.options
     return Plan(
         verdict=judged.verdict,
@@ -60,10 +60,6 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _is_unknown(judged: Judged) -> bool:
-    return any(isinstance(cache, Unknown) for cache in judged.caches)
-
-
 def _confidence(judged: Judged) -> Confidence:
     """Certain where no estimate decides: a setting that vLLM refuses, or a cache whose size is given."""
     if judged.verdict == "cannot-tell":
@@ -76,9 +72,9 @@ def _message(judged: Judged) -> str:
     if judged.problem is not None:
         doubt = "" if judged.problem.expected else "with the least memory that is likely, "
         return doubt + judged.problem.message
+    if judged.unknown is not None:
+        return judged.unknown.unknown
     cache = judged.cache
-    if isinstance(cache, Unknown):
-        return cache.unknown
     options = judged.resolved.options
     if not isinstance(cache, KvCache):
         return ""
@@ -177,6 +173,9 @@ def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]
                 option=option,
                 predicted={"kv_cache_tokens": choice.tokens, "max_concurrency": choice.max_concurrency},
             )
+    if judged.problem is not None and judged.problem.cause == "gpu-memory-taken":
+        freed = Advice(action="free-other-process", why="memory that others hold is not there for the start")
+        return [freed, *found.values()]
     if not found and judged.verdict == "does-not-start" and not judged.problem_is_a_setting:
         return [
             Advice(

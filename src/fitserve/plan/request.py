@@ -62,6 +62,7 @@ _DECIDES = {
         "pipeline_parallel_size",
     ),
     "non_torch_bytes": ("tensor_parallel_size", "pipeline_parallel_size"),
+    "used_before_bytes": ("tensor_parallel_size", "pipeline_parallel_size"),
     "cuda_graph_bytes": ("max_num_seqs", "tensor_parallel_size", "enforce_eager"),
 }
 """The settings that a term depends on: a measured one counts while these are as they were."""
