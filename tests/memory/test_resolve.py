@@ -89,6 +89,14 @@ LENGTHS: list[tuple[dict[str, object], str, int]] = [
     ),
     (
         {
+            "max_position_embeddings": 32768,
+            "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+        },
+        "0.11.0",
+        131072,
+    ),
+    (
+        {
             "max_position_embeddings": 163840,
             "rope_scaling": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
         },

@@ -43,8 +43,9 @@ class ContextLength(msgspec.Struct, frozen=True):
 def context_length(config: ModelConfig, version: str | None) -> ContextLength:
     """The context that a configuration allows.
 
-    Up to the release 0.15, ``yarn`` scales the original length; later ones take ``max_position_embeddings`` as scaled. A
-    sliding window caps the length in 0.4.3 to 0.7.3 where the engine does not support it.
+    ``yarn`` scales the original length in older releases, while 0.32 takes ``max_position_embeddings`` as scaled; in which
+    release that changed is not known, so where the two differ the releases before 0.32 count as older ones, and the limit is
+    the longer of the two. The cap at the sliding window, which 0.4.3 to 0.11 have with some backends, is not modelled.
     """
     text = config.text
     found = [(value, key) for key in _KEYS if (value := _length(text.get(key))) is not None]
@@ -53,7 +54,7 @@ def context_length(config: ModelConfig, version: str | None) -> ContextLength:
     tokens, key = min(found)
     if own := _length(text.get("model_max_length")):
         tokens, key = own, "model_max_length"
-    source = f"{config.source}: {key}"
+    unscaled, source = tokens, f"{config.source}: {key}"
     ropes = _ropes(config)
     if ropes and "gemma3" not in str(config.data.get("model_type", "")):
         factor, original = _factor(ropes, version)
@@ -61,7 +62,7 @@ def context_length(config: ModelConfig, version: str | None) -> ContextLength:
             tokens = original
         tokens = int(tokens * factor)
         source += f" x {factor:g} (rope)" if factor != 1 else ""
-    limit = max(tokens, _length(text.get("model_max_length")) or 0)
+    limit = max(tokens, unscaled, _length(text.get("model_max_length")) or 0)
     if any(rope_type(rope) == "longrope" for rope in ropes):
         short = _length(text.get("original_max_position_embeddings"))
         if short:
@@ -89,7 +90,7 @@ def _factor(ropes: list[dict[str, Any]], version: str | None) -> tuple[float, in
     factor, original = 1.0, None
     for rope in ropes:
         kind, scale = rope_type(rope), _scale(rope.get("factor"))
-        if kind == "yarn" and not at_least(version, "0.16.0"):
+        if kind == "yarn" and not at_least(version, "0.32.0"):
             original = _length(rope.get("original_max_position_embeddings"))
             factor = scale if scale and original else factor
         elif kind not in _UNSCALED and scale:
