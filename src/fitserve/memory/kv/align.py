@@ -37,10 +37,15 @@ class Aligned(msgspec.Struct, frozen=True):
     state_page_bytes: int
 
 
-def state_mode(facts: Facts, *, hybrid: bool) -> StateMode:
+def state_mode(facts: Facts, *, hybrid: bool, by_block: bool) -> StateMode:
     """The mode after vLLM's defaults.
 
     Prefix caching is on by default for models with attention beside states from 0.28 on, never for states alone.
+
+    Args:
+        facts: the model and the settings.
+        hybrid: attention stands beside the states.
+        by_block: every state's kernel can keep one for each block.
     """
     options = facts.options
     caching = options.enable_prefix_caching
@@ -48,11 +53,13 @@ def state_mode(facts: Facts, *, hybrid: bool) -> StateMode:
         caching = hybrid and facts.since("0.28.0")
     if not caching:
         return StateMode("none")
+    if not facts.since("0.15.0"):
+        raise NotModelledError("states with prefix caching before 0.15")
     asked = options.mamba_cache_mode
     if asked in (None, "none"):
-        if facts.since("0.28.0"):
-            return StateMode("align")
-        raise NotModelledError("the default mode of state caching with prefix caching before 0.28")
+        asked = "align" if facts.since("0.28.0") or not by_block else "all"
+    if asked == "all" and (not by_block or facts.since("0.32.0")):
+        asked = "align"
     return StateMode(str(asked))
 
 
@@ -80,10 +87,9 @@ def align(
     if mode.name == "align" and facts.since("0.33.0"):
         step = math.lcm(step, checkpoint_step)
     if mode.name == "all":
-        step = math.lcm(
-            step, facts.options.mamba_block_size or facts.integer("mamba_chunk_size", "chunk_size")
-        )
+        chunk = facts.positive("mamba_chunk_size", "chunk_size", default=2048)
+        step = math.lcm(step, facts.options.mamba_block_size or chunk)
     block = max(kernel_block, round_up(-(-state_bytes // token_bytes), step))
     page = block * token_bytes
-    between = length if mode.name == "none" else block
-    return Aligned(block, facts.options.mamba_block_size or between, max(page, state_bytes))
+    between = (facts.options.mamba_block_size or length) if mode.name == "none" else block
+    return Aligned(block, between, max(page, state_bytes))

@@ -89,6 +89,8 @@ def capacity(
         return Unknown("decode_context_parallel_size with windows or chunks, which vLLM refuses")
     if not specs:
         return Unknown("no layer of this model keeps a KV cache")
+    if rules.groups_by_stage and stages > 1:
+        return _stage_by_stage(specs, options, sizes)
     hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
     groups = build_groups(specs, stages, rules, hybrid=hybrid)
     if groups is None:
@@ -96,6 +98,27 @@ def capacity(
     request = _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
     pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
+
+
+def _stage_by_stage(
+    specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence[int]
+) -> KvCache | Refusal | Unknown:
+    """Each stage on its own, as its workers lay it out; the smallest number of blocks counts."""
+    alone = msgspec.structs.replace(options, pipeline_parallel_size=1)
+    found: KvCache | None = None
+    for stage, size in enumerate(sizes):
+        own = tuple(part for spec in specs if (part := _of_stage(spec, stage)).layers)
+        stage_cache = capacity(own, alone, size)
+        if not isinstance(stage_cache, KvCache):
+            return stage_cache
+        if found is None or stage_cache.num_blocks < found.num_blocks:
+            found = stage_cache
+    return found or Unknown("there is no pipeline stage")
+
+
+def _of_stage(spec: LayerSpec, stage: int) -> LayerSpec:
+    layers = tuple(layer for layer, where in zip(spec.layers, spec.stages, strict=True) if where == stage)
+    return msgspec.structs.replace(spec, layers=layers, stages=())
 
 
 def _pool(
@@ -111,6 +134,8 @@ def _pool(
 
 
 def _bytes_per_block(groups: Sequence[Group], stage: int, rules: Rules) -> int:
+    if rules.whole_mixed_pages and len(groups) == 1 and len(groups[0].parts) > 1:
+        return _whole_bytes_per_block(groups)
     if rules.pads_groups or len(groups) == 1:
         return max(group.stage_bytes(stage) for group in groups)
     return groups[0].spec.page_bytes * max(group.stage_layers(stage) for group in groups)

@@ -51,6 +51,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         ssm_dtype: the type of the recurrent state where the model fixes it.
         checkpoint_step: a state is kept inside a prompt at multiples of this many tokens, for prefix caching; None where
             none is.
+        kept_by_block: its kernel can keep a state for every block, which vLLM does by default with prefix caching from
+            0.15 to 0.27.
     """
 
     layer: int
@@ -58,6 +60,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ssm_elements: int = 0
     ssm_dtype: str | None = None
     checkpoint_step: int | None = None
+    kept_by_block: bool = False
 
 
 Layer = Attention | State

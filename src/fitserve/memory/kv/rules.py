@@ -19,6 +19,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         v0: the V0 engine: every layer keeps every token, and the length is checked against the blocks.
         hybrid: windows and chunks have groups of their own; before, they count as full attention beside it.
         mixed_pages: layers of one kind with unequal pages share one group.
+        whole_mixed_pages: a stage's block of such a group is as large as all stages' blocks together.
         scales_blocks: unequal pages are made equal by larger blocks.
         pads_states: the page of a state is padded to the largest page.
         pads_pages: pages of attention that cannot be scaled are padded, but for those of latent attention.
@@ -38,6 +39,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     v0: bool
     hybrid: bool
     mixed_pages: bool
+    whole_mixed_pages: bool
     scales_blocks: bool
     pads_states: bool
     pads_pages: bool
@@ -65,6 +67,7 @@ def rules_of(version: str | None) -> Rules:
         v0=not since("0.8.0"),
         hybrid=since("0.9.1"),
         mixed_pages=since("0.11.0"),
+        whole_mixed_pages=since("0.11.0") and not since("0.17.0"),
         scales_blocks=since("0.12.0"),
         pads_states=since("0.26.0"),
         pads_pages=since("0.24.0"),

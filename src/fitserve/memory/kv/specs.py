@@ -64,7 +64,7 @@ def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:
         return _attention_specs(facts, attentions, tokens, block)
     if not facts.since("0.11.0"):
         raise NotModelledError("models with states before 0.11")
-    mode = state_mode(facts, hybrid=bool(attentions))
+    mode = state_mode(facts, hybrid=bool(attentions), by_block=all(state.kept_by_block for state in states))
     sizes = {state: _state_bytes(state, facts) for state in states}
     if not attentions:
         return _state_specs(facts, states, sizes, mode, None)
@@ -135,7 +135,7 @@ def _state_specs(
     mode: StateMode,
     aligned: Aligned | None,
 ) -> list[LayerSpec]:
-    drafted = facts.options.num_speculative_tokens
+    drafted = facts.options.num_speculative_tokens if facts.since("0.15.0") else 0
     length = facts.options.max_model_len or 0
     found: dict[tuple[object, ...], LayerSpec] = {}
     for layer in layers:

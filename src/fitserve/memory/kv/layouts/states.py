@@ -14,7 +14,9 @@ from fitserve.memory.kv.layouts.latent import deepseek_layer
 def mamba1(facts: Facts, layer: int, intermediate: int, state: int, kernel: int) -> State:
     """The state of one Mamba 1 layer."""
     width = facts.shard(intermediate, "the Mamba width")
-    return State(layer=layer, conv_elements=width * (kernel - 1), ssm_elements=width * state)
+    return State(
+        layer=layer, conv_elements=width * (kernel - 1), ssm_elements=width * state, kept_by_block=True
+    )
 
 
 def mamba2(
@@ -38,6 +40,7 @@ def mamba2(
         ssm_elements=facts.shard(heads, "the number of Mamba heads") * head_size * state,
         ssm_dtype=ssm_dtype,
         checkpoint_step=1 if facts.since("0.32.0") else None,
+        kept_by_block=True,
     )
 
 
