@@ -136,3 +136,31 @@ def test_text_ends_with_a_command(model: Path) -> None:
 
     assert ended.stdout.startswith("plan[")
     assert f"    vllm serve {model} " in ended.stdout
+
+
+def test_the_image_of_a_container_names_the_release(model: Path) -> None:
+    """Release and variables of a pasted ``docker run`` count."""
+    words = ("--gpu", "H100", "--", "docker", "run", "--gpus", "all", "-e", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1")
+    found = answer(*words, "vllm/vllm-openai:v0.19.1", "--model", model, "--max-model-len", "64K")
+
+    assert found["vllm_version"] == "0.19.1"
+    assert found["cause"] != "context-beyond-model-limit"
+
+
+def test_overrides_of_the_configuration_count(model: Path) -> None:
+    """``--hf-overrides`` changes what the model allows."""
+    overrides = '{"rope_scaling": {"rope_type": "linear", "factor": 2.0}}'
+    found = answer(model, "--gpu", "H100", "--hf-overrides", overrides)
+
+    assert found["settings"]["max_model_len"]["value"] == 65536
+
+
+@pytest.mark.parametrize(("ranks", "tokens"), [(1, 20480), (2, 40960)])
+def test_the_real_cpu_engine_printed_the_same(tiny_model: Path, ranks: int, tokens: int) -> None:
+    """The tiny model's cache is what vLLM 0.32 printed for 40 MB on the CPU, on one rank and on two."""
+    given = ("--max-model-len", "2048", "--kv-cache-memory-bytes", "40M", "-tp", ranks)
+    found = answer(tiny_model, "--gpu", "cpu", "--gpu-total-gib", "12", "--vllm-version", "0.32.0", *given)
+
+    assert found["kv_cache"]["tokens"]["expected"] == tokens
+    assert found["kv_cache"]["max_concurrency"] == tokens / 2048
+    assert found["verdict"] == "starts"

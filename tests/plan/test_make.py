@@ -86,6 +86,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("not-enough-gpus", {"tensor_parallel_size": 4, "gpus": 2}),
     ("batched-tokens-below-context", {"max_num_batched_tokens": 128, "max_num_seqs": 256}),
     ("dtype-unsupported", {"gpu": "T4", "dtype": "bfloat16", "max_model_len": 2048}),
+    ("unknown-flag", {"swap_space": 4, "version": "0.18.0"}),
+    ("unknown-flag", {"max_model_len": -1, "version": "0.13.0"}),
     ("kv-allocation-oom", {"kv_cache_memory_bytes": 70 * GIB, "version": "0.30.0"}),
 ]
 

@@ -1,5 +1,6 @@
 """``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
 _LAUNCH = "launch"
+_VARIABLES = (
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    "VLLM_CPU_KVCACHE_SPACE",
+    "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
+    "VLLM_USE_V1",
+    "VLLM_USE_V2_MODEL_RUNNER",
+)
 _HINT = "fitserve plan MODEL --gpu H100, or fitserve plan --gpu H100 -- vllm serve MODEL ..."
 
 
@@ -87,6 +95,7 @@ def _request(
 ) -> "Request":
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
+    from fitserve.plan.overrides import overridden
     from fitserve.plan.request import Request
     from fitserve.plan.values import Goal
 
@@ -94,17 +103,19 @@ def _request(
     if launch.model is None:
         raise UsageError("no model is named", hint=_HINT)
     calibration = _calibration(asked["from_log"])
-    version = _version(asked["vllm_version"] or (calibration.version if calibration else None))
+    version = _version(
+        asked["vllm_version"] or (calibration.version if calibration else None) or _tag(launch)
+    )
     device, probed = _device(asked, calibration)
     given = {**(calibration.settings if calibration else {}), **_given(launch)}
     return Request(
-        checkpoint=read_checkpoint(launch.model, revision=launch.value("revision")),
+        checkpoint=overridden(read_checkpoint(launch.model, revision=launch.value("revision")), given),
         model=launch.model,
         device=device,
         given=given,
         version=version or NEWEST,
         gpus=asked["gpus"] or probed,
-        environment=launch.env,
+        environment=_environment(launch),
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
         argv=launch.argv if is_pasted else (),
         measured=calibration.measured if calibration else {},
@@ -143,6 +154,22 @@ def _given(launch: "Launch") -> dict[str, Any]:
     for name in ("model", "revision"):
         given.pop(name, None)
     return given
+
+
+def _environment(launch: "Launch") -> dict[str, str]:
+    """The variables that decide a plan, as the launch sets them; a container's are its own."""
+    from fitserve.facts.command import variable
+
+    found = {name: variable(launch, name, {}) for name in _VARIABLES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _tag(launch: "Launch") -> str | None:
+    """The release that a container's image names: ``vllm/vllm-openai:v0.19.0``."""
+    if launch.container is None:
+        return None
+    tag = re.search(r":v?(\d+\.\d+\.\d+)\b", launch.argv[launch.container.image])
+    return tag[1] if tag else None
 
 
 def _version(text: str | None) -> str | None:

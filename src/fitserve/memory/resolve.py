@@ -7,16 +7,19 @@ import msgspec
 
 from fitserve.errors import UsageError
 from fitserve.facts.model_config import ModelConfig
+from fitserve.facts.serve_options import arity
 from fitserve.memory.batch import batch_defaults
 from fitserve.memory.capture import largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
-from fitserve.memory.history import NEWEST, at_least, default_utilization, release
+from fitserve.memory.history import NEWEST, at_least, default_utilization, has_flag, release
 from fitserve.memory.options import Device, EngineOptions
 from fitserve.memory.overhead.cpu import default_cache_bytes, is_cpu
 from fitserve.units import GIB
 
 AUTO_FIT = -1
 """``max_model_len`` that asks vLLM (0.14 and later) to take the longest context that fits."""
+
+_FIRST_AUTO_FIT = "0.14.0"
 
 _COPIED = {
     "tensor_parallel_size": int,
@@ -69,6 +72,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         skips_multimodal: the encoder's dummy pass is skipped, or there is none.
         v2_runner: ``VLLM_USE_V2_MODEL_RUNNER`` as given; None where it is not.
         allows_long: a context beyond the configuration is only warned about.
+        refused: options that this release does not know, or values that it does not take, as one sentence each.
     """
 
     options: EngineOptions
@@ -80,6 +84,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     skips_multimodal: bool = False
     v2_runner: bool | None = None
     allows_long: bool = False
+    refused: tuple[str, ...] = ()
 
 
 def resolve(
@@ -143,6 +148,7 @@ def resolve(
         skips_multimodal=_skips_multimodal(config, given),
         v2_runner=None if runner is None else runner not in ("0", "false", ""),
         allows_long=environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"),
+        refused=_refused(given, version),
     )
 
 
@@ -164,6 +170,20 @@ def _cpu_cache(values: dict[str, Any], sources: dict[str, str], environment: Map
         sources["kv_cache_memory_bytes"] = (
             "VLLM_CPU_KVCACHE_SPACE" if fixed else f"default of {release(version)}"
         )
+
+
+def _refused(given: Mapping[str, Any], version: str) -> tuple[str, ...]:
+    """What argparse or the configuration refuses in this release."""
+    found = [
+        f"vLLM {release(version)} has no option --{name.replace('_', '-')}"
+        for name, value in given.items()
+        if value is not None and (arity(name) is None or not has_flag(name, version))
+    ]
+    if given.get("max_model_len") == AUTO_FIT and not at_least(version, _FIRST_AUTO_FIT):
+        found.append(
+            f"vLLM {release(version)} does not fit max_model_len by itself; {_FIRST_AUTO_FIT} and later do"
+        )
+    return tuple(found)
 
 
 def uses_v1(version: str | None, environment: Mapping[str, str]) -> bool:

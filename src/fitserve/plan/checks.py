@@ -37,7 +37,7 @@ def config_problems(config: ModelConfig, resolved: Resolved, gpus: int | None) -
 
     Source: ``config/model.py``, ``config/scheduler.py``, ``config/parallel.py`` of vLLM 0.32.
     """
-    for check in (_context, _devices, _heads, _batch, _dtype):
+    for check in (_options, _context, _devices, _heads, _batch, _dtype):
         found = check(config, resolved, gpus)
         if found is not None:
             cause, message = found
@@ -52,6 +52,10 @@ def memory_problems(resolved: Resolved, ranks: Sequence[RankBudget]) -> Iterator
             if problem is not None:
                 yield problem
                 break
+
+
+def _options(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    return ("unknown-flag", resolved.refused[0]) if resolved.refused else None
 
 
 def _devices(_config: ModelConfig, resolved: Resolved, gpus: int | None) -> tuple[str, str] | None:

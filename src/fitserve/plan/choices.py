@@ -22,6 +22,9 @@ _HIGH_SHARE = 0.95
 _SPARE_BYTES = GIB // 2
 _SEQS = (128, 32)
 _TOKENS = (4096, 2048)
+_FP8_CACHE = (8, 9)
+"""The compute capability from which every default backend takes an fp8 cache."""
+
 _MOST_CHOICES = 6
 _NODE_DEVICES = 8
 """Devices that may be asked for where it is not known how many there are."""
@@ -198,6 +201,8 @@ def _quantised(base: Judged) -> list[Move]:
     options = base.resolved.options
     capability = options.device.compute_capability
     is_able = (
-        capability is not None and capability >= (8, 0) and has_flag("kv_cache_dtype", options.vllm_version)
+        capability is not None
+        and capability >= _FP8_CACHE
+        and has_flag("kv_cache_dtype", options.vllm_version)
     )
     return [({"kv_cache_dtype": "fp8"}, "output")] if options.kv_cache_dtype == "auto" and is_able else []

@@ -19,6 +19,7 @@ _ONLY_IF_EXPECTED = ("graph-capture-oom", "kv-allocation-oom")
 """Causes that leave a verdict open only where the expected values show them."""
 
 SETTING_CAUSES = (
+    "unknown-flag",
     "not-enough-gpus",
     "context-beyond-model-limit",
     "heads-not-divisible",

@@ -55,7 +55,7 @@ def make_plan(request: Request) -> Plan:
         advice=_advice(judged, choices, options.vllm_version),
         choices=choices,
         frontier=find_frontier(request) if request.with_frontier else [],
-        notes=_notes(judged),
+        notes=_notes(request, judged),
         command=choices[0].command if choices else command_with(request, {}),
     )
 
@@ -187,7 +187,7 @@ def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]
     return list(found.values())
 
 
-def _notes(judged: Judged) -> list[str]:
+def _notes(request: Request, judged: Judged) -> list[str]:
     rank, options = judged.ranks[0], judged.resolved.options
     notes = []
     captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
@@ -200,6 +200,10 @@ def _notes(judged: Judged) -> list[str]:
         notes.append(
             f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
         )
+    if request.given.get("enable_lora"):
+        notes.append("the memory of LoRA adapters is not counted")
+    if options.num_speculative_tokens:
+        notes.append("the weights and the cache of a draft model are not counted")
     if options.device.unified:
         notes.append("the device shares the host's memory: what other programs use counts")
     return notes

@@ -1,0 +1,44 @@
+"""A configuration with what the launch overrides in it: ``--hf-overrides`` and ``--rope-scaling``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.model_config import parse_config
+
+
+def overridden(checkpoint: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
+    """The checkpoint with its configuration as vLLM sees it.
+
+    Source: ``hf_overrides`` and ``rope_scaling`` in ``config/model.py`` of vLLM 0.6.4 to 0.33.0: keys are set one by one,
+    nested objects are merged.
+
+    Args:
+        checkpoint: the model.
+        given: the settings of the launch by vLLM's names.
+    """
+    changes: dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_theta"):
+        if given.get(name) is not None:
+            changes[name] = given[name]
+    overrides = given.get("hf_overrides")
+    if isinstance(overrides, Mapping):
+        changes |= overrides
+    if not changes:
+        return checkpoint
+    config = checkpoint.config
+    merged = parse_config(msgspec.json.encode(_merged(config.data, changes)), source=config.source)
+    return msgspec.structs.replace(
+        checkpoint, config=msgspec.structs.replace(merged, hf_quant=config.hf_quant)
+    )
+
+
+def _merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(data)
+    for name, value in changes.items():
+        before = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(before, Mapping)
+        found[name] = _merged(before, value) if both and before is not None else value
+    return found
