@@ -76,28 +76,48 @@ def capacity(
         options: vLLM's settings; ``max_model_len`` must be set.
         kv_cache_bytes: the memory of every rank's KV cache, or of each pipeline stage's.
     """
-    if options.max_model_len is None:
-        return Unknown("max_model_len is not known")
     rules = rules_of(options.vllm_version)
     stages = options.pipeline_parallel_size
     sizes = [kv_cache_bytes] * stages if isinstance(kv_cache_bytes, int) else list(kv_cache_bytes)
-    if len(sizes) != stages:
-        return Unknown(f"the KV cache memory of {len(sizes)} stages is given, there are {stages}")
-    if options.decode_context_parallel_size > 1 and any(
-        spec.kind in ("sliding", "chunked") for spec in specs
-    ):
-        return Unknown("decode_context_parallel_size with windows or chunks, which vLLM refuses")
-    if not specs:
-        return Unknown("no layer of this model keeps a KV cache")
+    missing = _missing(specs, options, sizes)
+    if missing:
+        return Unknown(missing)
     if rules.groups_by_stage and stages > 1:
         return _stage_by_stage(specs, options, sizes)
     hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
     groups = build_groups(specs, stages, rules, hybrid=hybrid)
-    if groups is None:
-        return _refusal("kv-pages-not-unifiable", options, 0, min(sizes), 0)
     request = _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
+    if groups is None:
+        return _without_groups(specs, sizes, request, options)
     pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
+
+
+def _missing(specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence[int]) -> str:
+    """Why there is no answer; empty where there is one."""
+    if options.max_model_len is None:
+        return "max_model_len is not known"
+    if len(sizes) != options.pipeline_parallel_size:
+        return (
+            f"the KV cache memory of {len(sizes)} stages is given, there are {options.pipeline_parallel_size}"
+        )
+    windows = any(spec.kind in ("sliding", "chunked") for spec in specs)
+    if options.decode_context_parallel_size > 1 and windows:
+        return "decode_context_parallel_size with windows or chunks, which vLLM refuses"
+    return "" if specs else "no layer of this model keeps a KV cache"
+
+
+def _without_groups(
+    specs: Sequence[LayerSpec], sizes: Sequence[int], request: _Request, options: EngineOptions
+) -> Refusal:
+    """Pages that cannot share a pool; up to 0.13 the length is checked before."""
+    rules = rules_of(options.vllm_version)
+    if rules.need == "layers":
+        pools = [_Pool(1, _terms((), specs, stage, 0, rules), size) for stage, size in enumerate(sizes)]
+        refused = _check(pools, request, options, rules)
+        if refused is not None:
+            return refused
+    return _refusal("kv-pages-not-unifiable", options, 0, min(sizes), 0)
 
 
 def _stage_by_stage(
