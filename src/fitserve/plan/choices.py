@@ -12,7 +12,7 @@ from fitserve.memory.resolve import AUTO_FIT
 from fitserve.plan.command import command_with
 from fitserve.plan.judge import Judged
 from fitserve.plan.request import Request, concurrency_at, judge_request
-from fitserve.plan.values import Choice, Verdict
+from fitserve.plan.values import Choice
 from fitserve.units import GIB
 
 COSTS: tuple[Cost, ...] = ("free", "capacity", "speed", "hardware", "output")
@@ -42,12 +42,9 @@ def find_choices(request: Request, base: Judged) -> list[Choice]:
         request: the question.
         base: the settings as asked, judged.
     """
-    found: list[tuple[tuple[int, ...], Choice, frozenset[str]]] = []
+    found: list[tuple[tuple[int, ...], Choice, dict[str, Any]]] = []
     for changes, cost in _combinations(request, base):
-        if any(
-            known <= changes.keys() and COSTS.index(choice.cost) <= COSTS.index(cost)
-            for _, choice, known in found
-        ):
+        if any(_is_better(known, choice.cost, changes, cost) for _, choice, known in found):
             continue
         try:
             judged = judge_request(request, changes)
@@ -56,7 +53,7 @@ def find_choices(request: Request, base: Judged) -> list[Choice]:
         if not meets(judged, request, low=True):
             continue
         choice = _choice(request, base, judged, changes, cost)
-        found.append(((_rank(choice.verdict), COSTS.index(cost), len(changes)), choice, frozenset(changes)))
+        found.append(((COSTS.index(cost), len(changes)), choice, changes))
     found.sort(key=lambda item: (item[0], -item[1].max_concurrency))
     return [choice for _, choice, _ in found[:_MOST_CHOICES]]
 
@@ -81,8 +78,11 @@ def meets(judged: Judged, request: Request, *, low: bool = False) -> bool:
     return concurrency_at(request, judged, asked, 0 if low else 1) >= goal.concurrency
 
 
-def _rank(verdict: Verdict) -> int:
-    return 0 if verdict == "starts" else 1
+def _is_better(known: Mapping[str, Any], known_cost: Cost, changes: Mapping[str, Any], cost: Cost) -> bool:
+    """True where settings that are known to do already change less, for no more."""
+    if known_cost == cost:
+        return known.keys() <= changes.keys()
+    return known.items() <= changes.items()
 
 
 def _choice(request: Request, base: Judged, judged: Judged, changes: Mapping[str, Any], cost: Cost) -> Choice:
