@@ -1,8 +1,9 @@
 """Memory of the process that torch does not see: NCCL, kernels' modules, workspaces; and what is used before the start.
 
-Source: 66 measured starts. One device: 0.13 GiB to 0.17, 0.25 from 0.18 (Hopper; 0.02 to 0.2 on older cards), 0.30 from 0.27,
-where buffers that stay are part of it. Two devices: 0.55 to 0.17, 2.07 from 0.18; four: 2.13. Pipeline stages alone: 0.07.
-On unified memory what the host takes meanwhile counts too: 2.2 and 4.9 GiB on two measured starts.
+Source: about 130 measured starts. One device: 0.13 GiB to 0.17, 0.25 from 0.18 (Hopper; 0.02 to 0.2 on older cards, 0.27 to 0.6
+on Blackwell), 0.30 from 0.27, where buffers that stay are part of it. On Hopper two devices 0.55 to 0.17, 2.07 from 0.18, four
+2.13; on other cards 0.1 to 1; with V0 1.4 to 2.5. Pipeline stages alone: 0.07. On unified memory what the host takes
+meanwhile counts too: 2.2 and 4.9 GiB on two starts.
 """
 
 from fitserve.memory.history import at_least
@@ -21,7 +22,7 @@ _PIPELINE_GIB = 1.45
 def non_torch(shape: Shape, resolved: Resolved) -> Quantity:
     """What the start takes outside torch, as vLLM's accounting of that release counts it."""
     options = resolved.options
-    expected, low, high = _measured_gib(shape, options)
+    expected, low, high = _measured_gib(shape, resolved)
     source = f"tensor_parallel_size {options.tensor_parallel_size}, {options.vllm_version}"
     if not counts_everything(resolved):
         return _quantity(expected, low, high, source)
@@ -76,28 +77,33 @@ def counts_everything(resolved: Resolved) -> bool:
     return at_least(version, "0.6.4") and not at_least(version, "0.6.5")
 
 
-def _measured_gib(shape: Shape, options: EngineOptions) -> tuple[float, float, float]:
+def _measured_gib(shape: Shape, resolved: Resolved) -> tuple[float, float, float]:
     """Expected, low and high."""
+    options = resolved.options
     device = options.device
     if device.unified and at_least(options.vllm_version, "0.20.0"):
         return 2.5, 0.3, 5.5
     if device.compute_capability is None:
         return 0.55, 0.1, 1.2
-    is_hopper = device.compute_capability[0] >= _HOPPER
+    major = device.compute_capability[0]
     if options.tensor_parallel_size > 1:
-        return _with_groups_gib(shape, options, is_hopper=is_hopper)
+        if not resolved.is_v1:
+            return 1.4, 0.4, 3.0
+        return _with_groups_gib(shape, options, is_hopper=major == _HOPPER)
     if options.pipeline_parallel_size > 1:
         return 0.07, 0.03, 0.3
-    return _alone_gib(options.vllm_version, is_hopper=is_hopper)
+    return _alone_gib(options.vllm_version, major)
 
 
-def _alone_gib(version: str, *, is_hopper: bool) -> tuple[float, float, float]:
+def _alone_gib(version: str, major: int) -> tuple[float, float, float]:
     """On one device."""
     if at_least(version, "0.27.0"):
         return 0.3, 0.02, 0.7
+    if major > _HOPPER:
+        return 0.28, 0.1, 0.65
     if at_least(version, "0.18.0"):
-        return (0.25, 0.2, 0.46) if is_hopper else (0.2, 0.03, 0.4)
-    return (0.13, 0.1, 0.3) if is_hopper else (0.08, 0.01, 0.3)
+        return (0.25, 0.2, 0.46) if major == _HOPPER else (0.2, 0.03, 0.4)
+    return (0.13, 0.1, 0.3) if major == _HOPPER else (0.08, 0.01, 0.3)
 
 
 def _with_groups_gib(shape: Shape, options: EngineOptions, *, is_hopper: bool) -> tuple[float, float, float]:
@@ -105,7 +111,7 @@ def _with_groups_gib(shape: Shape, options: EngineOptions, *, is_hopper: bool) -
     if not at_least(options.vllm_version, "0.18.0"):
         return (0.55, 0.4, 2.2) if is_hopper else (0.25, 0.1, 1.5)
     if not is_hopper:
-        return 1.0, 0.2, 2.4
+        return 0.6, 0.1, 2.4
     base, slope = (2.065, 0.0006) if options.tensor_parallel_size == 2 else (2.13, 0.0016)
     expected = base + slope * max(0, shape.layers - 30)
     return expected, 0.9 * expected, 1.1 * expected
