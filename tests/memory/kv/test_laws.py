@@ -93,6 +93,8 @@ def test_an_estimated_length_fits_and_the_next_does_not(
     found = capacity(specs, options, memory)
     if not isinstance(found, Refusal) or not found.estimated_max_model_len:
         return
+    if not isinstance(capacity(specs, options, 1 << 60), KvCache):
+        return  # up to 0.13 the length is checked before pages that cannot share a pool are found
     estimate = found.estimated_max_model_len
     fits = EngineOptions(vllm_version=release, max_model_len=estimate)
     too_long = EngineOptions(vllm_version=release, max_model_len=estimate + 1)

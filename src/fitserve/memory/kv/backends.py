@@ -13,8 +13,7 @@ _LATENT = {
     "TRITON_MLA": 16,
     "FLASHMLA": 64,
     "CUTLASS_MLA": 128,
-    "FLASHINFER_MLA": 32,
-    "TOKENSPEED_MLA": 32,
+    "FLASHINFER_MLA": 64,
 }
 """The block size of each backend of latent attention where none is asked for."""
 
@@ -62,35 +61,46 @@ def _is_rocm(name: str) -> bool:
 
 
 def _latent_backend(facts: Facts, dtype: str) -> str:
-    """The first backend of latent attention that takes the device and the type.
+    """The backend of latent attention that decides the block size.
 
-    FlashAttention's needs Hopper and takes no quantised cache; it comes first from 0.12 on.
+    Up to 0.17 the platform settles the block size before a backend is chosen: FlashMLA's on Hopper. From 0.18 on it is
+    the chosen backend's: on Hopper FlashAttention's, which takes no quantised cache.
     """
     major = (facts.options.device.compute_capability or (0, 0))[0]
     if major == 9:
-        if is_quantized(dtype) or not facts.since("0.12.0"):
-            return "FLASHMLA"
-        return "FLASH_ATTN_MLA"
+        chosen = facts.since("0.18.0") and not is_quantized(dtype)
+        return "FLASH_ATTN_MLA" if chosen else "FLASHMLA"
     if major == 10:
-        return "CUTLASS_MLA"
+        early = facts.since("0.15.0") and not facts.since("0.18.0")
+        whole = facts.integer("qk_nope_head_dim", default=1) == 128
+        return "FLASHINFER_MLA" if early and whole else "CUTLASS_MLA"
     return "TRITON_MLA"
 
 
 def resolved_dtype(facts: Facts, dtype: str, *, sparse: bool) -> str:
     """The cache's type after the model and its backend have had their say.
 
-    GLM 5 keeps its cache in fp8 on Blackwell. Sparse latent attention keeps a quantised cache in DeepSeek's layout,
-    except with FlashInfer on Blackwell; up to 0.18 it does so unless another type is asked for.
+    GLM 5 keeps its cache in fp8 on Blackwell from 0.32 on. Sparse latent attention keeps a quantised cache in DeepSeek's
+    layout, except with FlashInfer on the larger Blackwell devices; in 0.11 it does so unless another type is asked for.
 
-    Source: ``models/config.py`` and ``layers/attention/mla_attention.py`` of vLLM 0.12 to 0.33.
+    Source: ``models/config.py`` and ``layers/attention/mla_attention.py`` of vLLM 0.11 to 0.33.
     """
     major = (facts.options.device.compute_capability or (0, 0))[0]
     if not sparse:
         return dtype
-    if not facts.since("0.19.0"):
-        return "fp8_ds_mla" if dtype == "auto" or dtype.startswith("fp8") else dtype
-    if facts.config.architecture == "GlmMoeDsaForCausalLM" and dtype == "auto" and major == 10:
-        dtype = "fp8_e4m3"
-    if dtype.startswith("fp8") and (major == 9 or (major == 12 and facts.since("0.26.0"))):
+    if dtype == "bfloat16":
+        return "auto"
+    if not facts.since("0.18.0"):
+        packed = dtype.startswith("fp8") or (dtype == "auto" and not facts.since("0.12.0"))
+        return "fp8_ds_mla" if packed else dtype
+    return _packed_by_device(facts, dtype, major)
+
+
+def _packed_by_device(facts: Facts, dtype: str, major: int) -> str:
+    glm = facts.config.architecture == "GlmMoeDsaForCausalLM" and facts.since("0.32.0")
+    if glm and dtype == "auto" and major == 10:
+        return "fp8_e4m3"
+    small = major == 12 and facts.since("0.24.0")
+    if (small and dtype == "auto") or ((small or major == 9) and dtype.startswith("fp8")):
         return "fp8_ds_mla"
-    return "auto" if dtype == "bfloat16" else dtype
+    return dtype

@@ -37,8 +37,9 @@ def cache_dtype(config: ModelConfig, options: EngineOptions) -> str:
     quantization = config.quantization or {}
     named = _modelopt_dtype(quantization) if at_least(options.vllm_version, "0.14.0") else None
     if named is not None:
-        return named
-    if _is_compressed(quantization) and quantization.get("kv_cache_scheme"):
+        return "auto" if named == "nvfp4" and not at_least(options.vllm_version, "0.20.0") else named
+    since_scheme = at_least(options.vllm_version, "0.15.0")
+    if since_scheme and _is_compressed(quantization) and quantization.get("kv_cache_scheme"):
         return "fp8"
     return "auto"
 
