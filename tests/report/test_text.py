@@ -195,3 +195,20 @@ def test_a_setting_in_bytes_says_its_unit() -> None:
     )
 
     assert ["kv_cache_memory_bytes 100 MiB", "max_num_seqs 256"] == found.settings
+
+
+def test_a_printed_size_keeps_its_digits() -> None:
+    """What vLLM printed as 0.06 GiB is not shown in a finer unit, whose digits nobody has seen."""
+    found = figures(
+        Diagnosis(
+            stage="kv_cache",
+            cause="kv-cache-smaller-than-context",
+            line=None,
+            severity="error",
+            confidence="certain",
+            message="",
+            numbers={"needed_gib": 0.06, "available_gib": 0.04},
+        )
+    )
+
+    assert [("0.06", "GiB"), ("0.04", "GiB")] == [(row.number, row.unit) for row in found.rows]

@@ -132,14 +132,15 @@ def _measured(key: str, value: Any) -> tuple[str, str]:
     """The number and its unit; two empty texts for what is no single value."""
     if isinstance(value, Mapping):
         value = value.get("expected")
-    if isinstance(value, bool):
-        return str(value).lower(), ""
-    if isinstance(value, str):
-        return value, ""
+    if isinstance(value, bool | str):
+        return (value if isinstance(value, str) else str(value).lower()), ""
     if not isinstance(value, int | float):
         return "", ""
     if key.startswith(_BYTES_PER):
         return _size(value)
+    if key.endswith("_gib"):
+        # As vLLM printed it, rounded: a smaller unit would claim digits that nobody has seen.
+        return f"{value:,.2f}", "GiB"
     for suffix, unit in _UNITS.items():
         if key.endswith(suffix):
             return _size(value * unit)

@@ -10,6 +10,9 @@ from fitserve.facts.reading.stream import chunks, physical_lines
 from fitserve.facts.reading.taking import take_apart
 from fitserve.trial.capture import Capture
 
+_PHASES = ("weights", "profiling", "kv_cache", "graph_capture", "warmup", "serving")
+"""The stages that a start goes through; a failure in one of them says that it was reached."""
+
 
 class Reading:
     """What the lines have said so far.
@@ -54,9 +57,10 @@ class Reading:
     def read(self, most_bytes: int = -1) -> bytes:
         """The next bytes; the lines before them have been understood by now."""
         with self._lock:
-            self.phase = self._watcher.phase
+            certain = self._watcher.certain
+            self.phase = certain.stage if certain and certain.stage in _PHASES else self._watcher.phase
             self.ready = self._watcher.ready
-            self.certain = self.certain or self._watcher.certain is not None
+            self.certain = self.certain or certain is not None
         return b"" if self._closed else self._output.read(most_bytes)
 
     def _run(self) -> None:
