@@ -58,11 +58,15 @@ _FLAGS: dict[str, tuple[str, str | None]] = {
 
 @cache
 def release(version: str | None) -> Version:
-    """A version to compare with; the newest one where it is unknown or not a version (a commit, ``dev``)."""
+    """A version to compare with; the newest one where it is unknown or not a version (a commit, ``dev``).
+
+    A build from a checkout without tags calls itself ``0.1.dev1+g4d2a68d64``: that is no release either.
+    """
     try:
-        return Version(version or NEWEST)
+        found = Version(version or NEWEST)
     except InvalidVersion:
         return Version(NEWEST)
+    return Version(NEWEST) if found.is_devrelease and found.release == (0, 1) else found
 
 
 def has_flag(name: str, version: str | None) -> bool:

@@ -145,3 +145,14 @@ def test_the_null_block_is_set_aside() -> None:
         assert isinstance(specs, tuple)
 
         assert isinstance(capacity(specs, options, exact), kind)
+
+
+def test_a_build_without_tags_counts_as_the_newest() -> None:
+    """``0.1.dev1+g…`` is what a checkout without tags calls itself, not a release of long ago."""
+    made = [
+        layer_specs(config_of(QWEN_NEXT), EngineOptions(vllm_version=version, max_model_len=4096))
+        for version in ("0.1.dev1+g4d2a68d64", "0.33.0")
+    ]
+
+    assert isinstance(made[0], tuple)
+    assert made[0] == made[1]
