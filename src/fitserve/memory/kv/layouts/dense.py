@@ -8,13 +8,20 @@ from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError
 
 
 def dense(facts: Facts) -> list[Layer]:
-    """Every layer alike; a ``sliding_window`` counts for all of them."""
+    """Every layer alike; a ``sliding_window`` counts for all of them.
+
+    From 0.27 on it does not where the configuration lists other types of layers.
+
+    Source: ``EngineArgs.create_engine_config``, vLLM 0.19 to 0.32.
+    """
     window = facts.optional("sliding_window")
     types = set(facts.strings("layer_types"))
     if len(types) > 1:
         raise NotModelledError(
             f"layers of several types in {facts.config.architecture}: {', '.join(sorted(types))}"
         )
+    if types - {"sliding_attention"} and facts.since("0.27.0"):
+        window = None
     return alike(facts, facts.kv_heads, facts.head_size, window or None)
 
 
@@ -123,6 +130,24 @@ def whisper(facts: Facts) -> list[Layer]:
             Attention(layer=layer, kind="cross", kv_heads=heads, head_size=size, window=encoder),
         ]
     return layers
+
+
+def minicpm3(facts: Facts) -> list[Layer]:
+    """MiniCPM 3: latent attention that is kept uncompressed, with a key and a padded value for every head."""
+    size = facts.integer("qk_nope_head_dim") + facts.integer("qk_rope_head_dim")
+    return alike(facts, facts.heads, size)
+
+
+def embedding(facts: Facts) -> list[Layer]:
+    """A language model that embeds: as it is, or an encoder where it is not causal."""
+    if facts.text.get("is_causal") is False or facts.text.get("use_bidirectional_attention"):
+        return []
+    return mistral(facts) if facts.text.get("model_type") == "mistral" else qwen_or_dense(facts)
+
+
+def qwen_or_dense(facts: Facts) -> list[Layer]:
+    """Qwen's rule for windows where the configuration is Qwen's."""
+    return qwen(facts) if str(facts.text.get("model_type", "")).startswith("qwen") else dense(facts)
 
 
 def encoder_only(_facts: Facts) -> list[Layer]:

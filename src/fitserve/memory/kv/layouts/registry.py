@@ -77,6 +77,11 @@ _QWEN = [
     "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
     "Qwen2AudioForConditionalGeneration",
+    "MiniCPMV",
+    "MiniCPMO",
+    "DotsOCRForCausalLM",
+    "KeyeForConditionalGeneration",
+    "KeyeVL1_5ForConditionalGeneration",
 ]
 _LATENT = [
     "DeepseekV2ForCausalLM",
@@ -85,6 +90,10 @@ _LATENT = [
     "GlmMoeDsaForCausalLM",
     "KimiK2ForCausalLM",
     "Glm4MoeLiteForCausalLM",
+    "MistralLarge3ForCausalLM",
+    "AXK1ForCausalLM",
+    "PanguUltraMoEForCausalLM",
+    "SarvamMLAForCausalLM",
 ]
 _ENCODERS = [
     "BertModel",
@@ -99,8 +108,19 @@ _ENCODERS = [
     "ModernBertForSequenceClassification",
     "GteModel",
     "BertForTokenClassification",
+    "BertForMaskedLM",
+    "BertSpladeSparseEmbeddingModel",
+    "BgeM3EmbeddingModel",
+    "GteNewModel",
+    "JinaRobertaModel",
 ]
-_WINDOWS_BY_TYPE = ["Exaone4ForCausalLM", "Olmo3ForCausalLM", "AfmoeForCausalLM"]
+_WINDOWS_BY_TYPE = [
+    "Exaone4ForCausalLM",
+    "Olmo3ForCausalLM",
+    "AfmoeForCausalLM",
+    "GraniteSWAForCausalLM",
+    "GraniteMoeSWAForCausalLM",
+]
 _NESTED = [
     "LlavaForConditionalGeneration",
     "LlavaNextForConditionalGeneration",
@@ -136,6 +156,15 @@ _NESTED = [
     "Qwen2_5OmniForConditionalGeneration",
     "Qwen3OmniMoeForConditionalGeneration",
     "Step3p7ForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration",
+    "LightOnOCRForConditionalGeneration",
+    "InternS1ForConditionalGeneration",
+    "NemotronH_Nano_VL_V2",
+    "Llama_Nemotron_Nano_VL",
+    "Ovis",
+    "DeepseekVLV2ForCausalLM",
+    "Blip2ForConditionalGeneration",
+    "Qwen3ASRForConditionalGeneration",
 ]
 
 LAYOUTS: dict[str, Layout] = {
@@ -154,6 +183,14 @@ LAYOUTS: dict[str, Layout] = {
     "LlamaForCausalLMEagle3": dense.full,
     "Eagle3LlamaForCausalLM": dense.full,
     "Eagle3Qwen3ForCausalLM": dense.full,
+    "DeepseekForCausalLM": dense.dense,
+    "MiniCPM3ForCausalLM": dense.minicpm3,
+    "Phi3VForCausalLM": dense.dense,
+    "Phi4MMForCausalLM": dense.dense,
+    "GLM4VForCausalLM": dense.chatglm,
+    "LlamaModel": dense.embedding,
+    "MistralModel": dense.embedding,
+    "Qwen2Model": dense.embedding,
     "WhisperForConditionalGeneration": dense.whisper,
     "GPTBigCodeForCausalLM": dense.gpt_bigcode,
     "ChatGLMModel": dense.chatglm,
@@ -172,6 +209,8 @@ LAYOUTS: dict[str, Layout] = {
     "Cohere2MoeForCausalLM": windows.command_r2,
     "Llama4ForCausalLM": windows.llama4,
     "MiMoV2FlashForCausalLM": windows.mimo_v2,
+    "MiMoV2ForCausalLM": windows.mimo_v2,
+    "MiMoV2OmniForCausalLM": windows.mimo_v2,
     "Step3p5ForCausalLM": windows.step3,
     "MiniMaxM3SparseForCausalLM": latent.minimax_m3,
     "MiniMaxM3SparseForConditionalGeneration": latent.minimax_m3,
@@ -215,6 +254,9 @@ _TEXT_TYPES: dict[str, str] = {
     "gemma4_text": "Gemma4ForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
     "granite": "GraniteForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
+    "opt": "OPTForCausalLM",
     "internlm2": "InternLM2ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "cohere": "CohereForCausalLM",
