@@ -2,7 +2,7 @@
 
 Reads one JSON object a line: ``config`` (a folder with ``config.json``), ``settings`` (vLLM's arguments) and
 ``kv_cache_bytes``; writes the object with ``expected``. Ranks are pretended: every layer is built as rank 0 of
-``tensor_parallel_size`` builds it, on the meta device.
+``tensor_parallel_size`` builds it, on the meta device. ``VLLM_ALLOW_LONG_MAX_MODEL_LEN=1`` lets rows ask for more than a model has.
 """
 
 import json
