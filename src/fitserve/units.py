@@ -70,6 +70,14 @@ def gib(size_bytes: float) -> str:
     return f"{size_bytes / GIB:,.2f} GiB"
 
 
+def short_size(size_bytes: float) -> str:
+    """Bytes in the unit that torch prints them in: ``20.00 MiB`` below 1 GiB, ``1.15 GiB`` from there on.
+
+    Source: torch 2.x ``c10/cuda/CUDACachingAllocator.cpp``, ``format_size``.
+    """
+    return gib(size_bytes) if size_bytes >= GIB else f"{size_bytes / MIB:,.2f} MiB"
+
+
 def to_builtins(value: Any) -> Any:
     """A struct as plain JSON values, for printing."""
     return msgspec.to_builtins(value)

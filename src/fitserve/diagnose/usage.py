@@ -5,7 +5,7 @@ import re
 from fitserve.facts.ledger import quantity
 from fitserve.facts.messages.event import Event
 from fitserve.facts.messages.template import size_gib
-from fitserve.units import GIB, gib
+from fitserve.units import GIB, short_size
 
 _OWN = re.compile(r"this process has (\d[\d.]* ?\w+) memory in use")
 _FOREIGN_SHARE = 0.05
@@ -19,8 +19,8 @@ def sentence(event: Event, doing: str) -> str:
     )
     if asked and free and total:
         return (
-            f"out of memory while {doing}: {gib(asked.expected)} asked, "
-            f"{gib(free.expected)} of {gib(total.expected)} free"
+            f"out of memory while {doing}: {short_size(asked.expected)} asked, "
+            f"{short_size(free.expected)} of {short_size(total.expected)} free"
         )
     return f"out of memory while {doing}"
 

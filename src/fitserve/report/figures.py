@@ -138,7 +138,7 @@ def _measured(key: str, value: Any) -> tuple[str, str]:
         return "", ""
     if key.startswith(_BYTES_PER):
         return _size(value)
-    if key.endswith("_gib"):
+    if key.endswith("_gib") and round(value, 2) == value:
         # As vLLM printed it, rounded: a smaller unit would claim digits that nobody has seen.
         return f"{value:,.2f}", "GiB"
     for suffix, unit in _UNITS.items():

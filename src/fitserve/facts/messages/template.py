@@ -140,7 +140,7 @@ def _value(kind: str, text: str) -> int | float | str:
 
 
 def size_gib(text: str) -> float:
-    """A printed size such as ``271.97 MiB`` in GiB, to four decimals (PyTorch's units are binary, whatever their name)."""
+    """A printed size such as ``271.97 MiB`` in GiB, to six decimals, a kilobyte (PyTorch's units are binary, whatever their name)."""
     number = re.match(r"[\d.]+", text)
     amount = number[0] if number else "0"
-    return round(float(amount) * _GIB_PER_UNIT[text[len(amount) :].strip()], 4)
+    return round(float(amount) * _GIB_PER_UNIT[text[len(amount) :].strip()], 6)
