@@ -1,20 +1,27 @@
 """How long a context against how many at once, over cache types, devices, shares and graphs."""
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import product, takewhile
 
 from fitserve.errors import FitserveError
-from fitserve.memory.kv import KvCache
-from fitserve.plan.judge import Judged
+from fitserve.memory.kv import KvCache, concurrency_by_length, layer_specs
+from fitserve.plan.judge import Judged, stage_sizes
 from fitserve.plan.request import Request, concurrency_at, judge_request
 from fitserve.plan.values import FrontierPoint
+from fitserve.units import Unknown
 
 _SHARES = (0.9, 0.95)
 _SIZES = (1, 2, 4, 8, 16)
 _SHORTEST = 4096
 
 
-def find_frontier(request: Request) -> list[FrontierPoint]:
-    """One point for each combination of settings whose devices are there."""
+def find_frontier(request: Request, lengths: Sequence[int] | None = None) -> list[FrontierPoint]:
+    """One point for each combination of settings whose devices are there.
+
+    Args:
+        request: the question.
+        lengths: tokens of a request, rising; doubling ones up to the model's own where not given.
+    """
     options = judge_request(request).resolved.options
     there = request.gpus if request.gpus is not None else options.tensor_parallel_size
     sizes = [size for size in _SIZES if size <= there] or [options.tensor_parallel_size]
@@ -31,20 +38,15 @@ def find_frontier(request: Request) -> list[FrontierPoint]:
             judged = judge_request(request, changes)
         except FitserveError:
             continue
-        points.append(_point(request, judged))
+        points.append(_point(request, judged, lengths or _lengths(judged.resolved.context.limit)))
     return points
 
 
-def _point(request: Request, judged: Judged) -> FrontierPoint:
+def _point(request: Request, judged: Judged, lengths: Sequence[int]) -> FrontierPoint:
     options = judged.resolved.options
-    concurrency = {}
-    longest = 0
-    for length in _lengths(judged.resolved.context.limit):
-        found = concurrency_at(request, judged, length)
-        if found <= 0:
-            break
-        longest = length
-        concurrency[str(length)] = round(found, 2)
+    found = _concurrency(request, judged, lengths)
+    concurrency = {str(length): round(at_once, 2) for length, at_once in zip(lengths, found, strict=False)}
+    longest = lengths[len(found) - 1] if found else 0
     cache = judged.cache
     if isinstance(cache, KvCache):
         longest = min(
@@ -58,6 +60,20 @@ def _point(request: Request, judged: Judged) -> FrontierPoint:
         longest=longest,
         concurrency=concurrency,
     )
+
+
+def _concurrency(request: Request, judged: Judged, lengths: Sequence[int]) -> list[float]:
+    """Requests at once of each length, up to the longest of which one fits."""
+    options = judged.resolved.options
+    specs = layer_specs(request.checkpoint.config, options)
+    sizes = stage_sizes(judged.ranks, 1)
+    if isinstance(specs, Unknown) or isinstance(sizes, Unknown):
+        return []
+    if all(spec.kind != "state" for spec in specs):
+        return concurrency_by_length(specs, options, sizes, lengths)
+    # A state's block may be as long as max_model_len, so each length has a layout of its own.
+    each = (concurrency_at(request, judged, length) for length in lengths)
+    return list(takewhile(lambda at_once: at_once > 0, each))
 
 
 def _lengths(limit: int) -> list[int]:

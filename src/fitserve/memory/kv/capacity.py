@@ -4,7 +4,9 @@ Source: ``get_kv_cache_configs``, ``get_max_concurrency_for_kv_cache_config`` an
 ``v1/core/kv_cache_utils.py``, vLLM 0.8.5 to 0.33.0.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -84,13 +86,63 @@ def capacity(
         return Unknown(missing)
     if rules.groups_by_stage and stages > 1:
         return _stage_by_stage(specs, options, sizes)
-    hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
-    groups = build_groups(specs, stages, rules, hybrid=hybrid)
-    request = _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
+    groups = _groups(specs, options, rules)
+    request = _request(options, rules)
     if groups is None:
         return _without_groups(specs, sizes, request, options)
     pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
+
+
+def concurrency_by_length(
+    specs: tuple[LayerSpec, ...],
+    options: EngineOptions,
+    kv_cache_bytes: Sequence[int],
+    lengths: Sequence[int],
+) -> list[float]:
+    """Requests at once of each length, shortest first; it ends before the first length of which not one fits.
+
+    The same as ``capacity`` with each length as ``max_model_len``, laid out once: a longer request never needs less.
+
+    Args:
+        specs: the layers, none of them with pages that depend on ``max_model_len``.
+        options: vLLM's settings; ``max_model_len`` must be set.
+        kv_cache_bytes: the memory of each pipeline stage's KV cache.
+        lengths: tokens of a request, rising.
+    """
+    rules = rules_of(options.vllm_version)
+    stages = options.pipeline_parallel_size
+    if _missing(specs, options, kv_cache_bytes):
+        return []
+    if rules.groups_by_stage and stages > 1:
+        each = (
+            capacity(specs, msgspec.structs.replace(options, max_model_len=n), kv_cache_bytes)
+            for n in lengths
+        )
+        fitting = takewhile(lambda cache: isinstance(cache, KvCache), each)
+        return [cache.max_concurrency for cache in fitting if isinstance(cache, KvCache)]
+    groups = _groups(specs, options, rules)
+    if groups is None:
+        return []
+    request = _request(options, rules)
+    pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(kv_cache_bytes)]
+
+    def is_refused(tokens: int) -> bool:
+        asked = msgspec.structs.replace(options, max_model_len=tokens)
+        return _check(pools, request, asked, rules) is not None
+
+    end = bisect_left(lengths, True, key=is_refused)
+    blocks = _blocks(pools, options)
+    return [_at_once(groups, request, blocks, tokens, rules) for tokens in lengths[:end]]
+
+
+def _groups(specs: tuple[LayerSpec, ...], options: EngineOptions, rules: Rules) -> Sequence[Group] | None:
+    hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
+    return build_groups(specs, options.pipeline_parallel_size, rules, hybrid=hybrid)
+
+
+def _request(options: EngineOptions, rules: Rules) -> _Request:
+    return _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
 
 
 def _missing(specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence[int]) -> str:
@@ -228,16 +280,12 @@ def _fitting(
     rules: Rules,
 ) -> KvCache:
     tokens = options.max_model_len or 0
-    blocks = min(pool.available_bytes // pool.bytes_per_block for pool in pools if pool.bytes_per_block)
-    if options.num_gpu_blocks_override is not None:
-        blocks = options.num_gpu_blocks_override
-    per_request = sum(max(request.pages(spec, tokens) for spec, _ in group.parts) for group in groups)
+    blocks = _blocks(pools, options)
     smallest = min(group.spec.block_size for group in groups)
+    concurrency = _at_once(groups, request, blocks, tokens, rules)
     if rules.tokens == "blocks":
         printed = blocks * smallest
-        concurrency = printed / tokens
     else:
-        concurrency = blocks / per_request
         shared = blocks // len(groups) * smallest * request.shards
         printed = int(concurrency * tokens) if rules.tokens == "concurrency" else shared
     return KvCache(
@@ -250,6 +298,22 @@ def _fitting(
         groups=tuple(_described(group) for group in groups),
         max_model_len_that_fits=_longest(pools, request, rules),
     )
+
+
+def _blocks(pools: Sequence[_Pool], options: EngineOptions) -> int:
+    if options.num_gpu_blocks_override is not None:
+        return options.num_gpu_blocks_override
+    return min(pool.available_bytes // pool.bytes_per_block for pool in pools if pool.bytes_per_block)
+
+
+def _at_once(groups: Sequence[Group], request: _Request, blocks: int, tokens: int, rules: Rules) -> float:
+    """Requests of so many tokens that so many blocks hold."""
+    if rules.tokens == "blocks":
+        return blocks * min(group.spec.block_size for group in groups) / tokens
+    per_request = 0
+    for group in groups:
+        per_request += max([request.pages(spec, tokens) for spec, _ in group.parts])
+    return blocks / per_request
 
 
 def _bytes_per_token(groups: Sequence[Group], pools: Sequence[_Pool], shards: int) -> int:

@@ -1,0 +1,324 @@
+"""What a plan costs: one in process, a frontier of 10,000 points, and ``fitserve plan DIR --gpu L4`` cold beside peers.
+
+    python -m bench plan [--peers PYTHON | --no-peers]
+
+The peers (vramscout, kvfit, hf-mem) answer for the same directory in the same rounds: a Llama 3.1 8B whose files have
+true headers and no weights. A peer that reads only from a Hub gets its Hub's address replaced by a server of that
+directory, and is marked so. Without ``--peers`` they are installed into an environment of their own that is removed
+again. Exits with 1 where a target is missed.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fitserve.facts.checkpoint import read_checkpoint
+from fitserve.facts.devices import find_device
+from fitserve.memory.history import NEWEST
+from fitserve.memory.options import Device
+from fitserve.plan.frontier import find_frontier
+from fitserve.plan.make import make_plan
+from fitserve.plan.request import Request
+from fitserve.units import GIB
+
+ROUNDS = 10
+SHARDS = 4
+UTILIZATION = 0.92
+PLAN_MS, FRONTIER_MS, COLD_MS = 1.0, 100.0, 300.0
+REPOSITORY = "local/model"
+PINS = ("vramscout==0.7.0", "kvfit==0.3.0", "hf-mem==0.5.6")
+HIDDEN, INNER, LAYERS, KV_ROWS, WORDS = 4096, 14336, 32, 1024, 128256
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "vocab_size": WORDS,
+    "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": False, "rms_norm_eps": 1e-05,
+    "rope_theta": 500000.0, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}  # fmt: skip
+LAYER = {
+    "input_layernorm": [HIDDEN], "post_attention_layernorm": [HIDDEN], "mlp.down_proj": [HIDDEN, INNER],
+    "mlp.gate_proj": [INNER, HIDDEN], "mlp.up_proj": [INNER, HIDDEN], "self_attn.k_proj": [KV_ROWS, HIDDEN],
+    "self_attn.o_proj": [HIDDEN, HIDDEN], "self_attn.q_proj": [HIDDEN, HIDDEN], "self_attn.v_proj": [KV_ROWS, HIDDEN],
+}  # fmt: skip
+MAIN = "import sys; from {}.cli import main; sys.exit(main())"
+KVFIT = (
+    "import sys, kvfit.hf; kvfit.hf.HF_BASE = sys.argv.pop(1); from kvfit.cli import main; sys.exit(main())"
+)
+HF_MEM = """
+import sys, httpx2
+root, send = httpx2.URL(sys.argv.pop(1)), httpx2.AsyncClient.send
+def send_there(self, request, **options):
+    request.url = request.url.copy_with(scheme=root.scheme, host=root.host, port=root.port)
+    return send(self, request, **options)
+httpx2.AsyncClient.send = send_there
+from hf_mem.cli import main
+sys.exit(main())
+"""
+
+
+Answer = tuple[float, str]
+"""GiB of weights, and what else a tool says."""
+
+
+class Tool(NamedTuple):
+    """A command, and how its JSON is read (None where it answers nothing)."""
+
+    name: str
+    argv: list[str]
+    read: Callable[[Any], Answer] | None
+    note: str = ""
+
+
+def tensor_shapes() -> dict[str, list[int]]:
+    """Every tensor of the model."""
+    layers = {
+        f"model.layers.{index}.{name}.weight": shape
+        for index in range(LAYERS)
+        for name, shape in LAYER.items()
+    }
+    ends = {"model.norm.weight": [HIDDEN], "lm_head.weight": [WORDS, HIDDEN]}
+    return {"model.embed_tokens.weight": [WORDS, HIDDEN], **layers, **ends}
+
+
+def write_model(folder: Path) -> None:
+    """The directory: configuration, index, and sparse files with whole headers."""
+    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
+    shapes = list(tensor_shapes().items())
+    part = math.ceil(len(shapes) / SHARDS)
+    weight_map: dict[str, str] = {}
+    total = 0
+    for shard in range(SHARDS):
+        name = f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        place = 0
+        for tensor, shape in shapes[shard * part : (shard + 1) * part]:
+            size = 2 * math.prod(shape)
+            header[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": [place, place + size]}
+            weight_map[tensor] = name
+            place += size
+        text = json.dumps(header).encode()
+        with (folder / name).open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + place)
+        total += place
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def serve(folder: Path) -> ThreadingHTTPServer:
+    """The directory as a Hub shows a repository: its list of files, and each file by ranges."""
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+            if path.startswith(f"/api/models/{REPOSITORY}/tree/"):
+                tree = [{"type": "file", "path": name, "size": size} for name, size in sizes.items()]
+                self.answer(200, json.dumps(tree).encode())
+            elif path.startswith(f"/api/models/{REPOSITORY}"):
+                siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+                self.answer(200, json.dumps({"id": REPOSITORY, "siblings": siblings}).encode())
+            elif path.startswith(f"/{REPOSITORY}/resolve/") and path.rpartition("/")[2] in sizes:
+                self.send_file(folder / path.rpartition("/")[2])
+            else:
+                self.answer(404, b"")
+
+        def send_file(self, path: Path) -> None:
+            size = path.stat().st_size
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            if asked is None:
+                self.answer(200, path.read_bytes())
+                return
+            first, last = int(asked[1]), min(int(asked[2]), size - 1)
+            with path.open("rb") as file:
+                file.seek(first)
+                body = file.read(last - first + 1)
+            self.answer(206, body, {"Content-Range": f"bytes {first}-{last}/{size}"})
+
+        def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the table is the output."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def median_ms(work: Callable[[], object], times: int) -> float:
+    """The median of so many calls, after one that is not counted."""
+    taken = []
+    for _ in range(times + 1):
+        begin = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(taken[1:])
+
+
+def request_for(folder: Path, gpu: str, gpus: int | None) -> Request:
+    """The question about the model on a device of the catalogue."""
+    facts = find_device(gpu)
+    assert facts is not None
+    device = Device(
+        name=facts.name,
+        total_bytes=facts.total_bytes,
+        compute_capability=facts.compute_capability,
+        multiprocessors=facts.multiprocessors,
+    )
+    return Request(
+        checkpoint=read_checkpoint(str(folder)),
+        model="model",
+        device=device,
+        given={"gpu_memory_utilization": UTILIZATION},
+        version=NEWEST,
+        gpus=gpus,
+    )
+
+
+def in_process(folder: Path) -> bool:
+    """One plan that starts, one that has to look for settings, and the frontier; True where the targets are kept."""
+    starts, refused = request_for(folder, "H100", 16), request_for(folder, "L4", None)
+    lengths = range(512, 131073, 512)
+    plan_ms = median_ms(lambda: make_plan(starts), 200)
+    search_ms = median_ms(lambda: make_plan(refused), 20)
+    frontier_ms = median_ms(lambda: find_frontier(starts, lengths), 20)
+    points = sum(len(point.concurrency) for point in find_frontier(starts, lengths))
+    print(f"{'one plan in process (H100, starts)':<46}{plan_ms:8.2f} ms   target {PLAN_MS:g}")
+    print(f"{'one plan with its search for settings (L4)':<46}{search_ms:8.2f} ms")
+    print(f"{f'a frontier of {points:,} points':<46}{frontier_ms:8.2f} ms   target {FRONTIER_MS:g}")
+    return plan_ms <= PLAN_MS and frontier_ms <= FRONTIER_MS and points >= 10_000
+
+
+def ours(found: Any) -> Answer:
+    """Fitserve's answer, with its interval."""
+    longest, tokens = found["max_model_len_that_fits"], found["kv_cache"]["tokens"]
+    words = ", ".join(
+        f"{name} {size['expected']:,} ({size['low']:,} to {size['high']:,})"
+        for name, size in (("longest context", longest), ("KV tokens", tokens))
+    )
+    return (found["budget"][0]["weights_bytes"]["expected"] / GIB, words)
+
+
+def vramscouts(found: Any) -> Answer:
+    """The longest context that the memory holds, without an interval."""
+    weights = found["parts_gib"]["Model weights / rank"]
+    return (weights, f"longest context {found['max_context_vram']:,}")
+
+
+def kvfits(found: Any) -> Answer:
+    """How many sequences of one length: it looks for no longest context."""
+    tokens, sequences = found["cache"]["context_tokens"], found["layouts"][0]["total_sequences"]
+    words = f"{sequences:,} sequences of {tokens:,}: KV tokens {sequences * tokens:,}"
+    return (found["weights"]["gib"], words)
+
+
+def hf_mems(found: Any) -> Answer:
+    """What one sequence of the model's length needs: it knows no device."""
+    needed = found["kv_cache"] / GIB
+    return (found["memory"] / GIB, f"needs {needed:.2f} GiB for the model's own length; knows no device")
+
+
+def tools(folder: Path, peers: str | None, root: str) -> list[Tool]:
+    """What is measured, bare Python and fitserve first."""
+    utilization = ["--gpu-memory-utilization", str(UTILIZATION)]
+    fitserve = [sys.executable, "-c", "from fitserve.cli import main; main()", "plan", str(folder)]
+    found = [
+        Tool("python -c pass", [sys.executable, "-c", "pass"], None),
+        Tool("fitserve", [*fitserve, "--gpu", "L4", *utilization, "--json"], ours),
+    ]
+    if peers is None:
+        return found
+    facts = find_device("L4")
+    total = str(facts.total_gib if facts else math.nan)
+    scout = [str(folder), "--engine", "vllm", *utilization, "--vram-gib", total, "--json"]
+    fit = ["--hardware", f"custom:{total}", "--utilization", str(UTILIZATION), "--context", "1024", "--json"]
+    mem = ["--experimental", "--json-output"]
+    note = "Hub only: its Hub's address replaced"
+    return [
+        *found,
+        Tool("vramscout", [peers, "-c", MAIN.format("vramscout"), *scout], vramscouts),
+        Tool("kvfit", [peers, "-c", KVFIT, root, REPOSITORY, *fit], kvfits, note),
+        Tool("hf-mem", [peers, "-c", HF_MEM, root, "--model-id", REPOSITORY, *mem], hf_mems, note),
+    ]
+
+
+def run(tool: Tool) -> tuple[float, str]:
+    """One cold run: milliseconds, and what it printed."""
+    begin = time.perf_counter()
+    done = subprocess.run(tool.argv, capture_output=True, text=True, check=False)
+    taken = (time.perf_counter() - begin) * 1000
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"error: {tool.name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    return taken, done.stdout
+
+
+def cold(measured: list[Tool]) -> bool:
+    """The table of cold runs, in turns; True where the target is kept."""
+    first = [run(tool)[1] for tool in measured]
+    rounds = [[run(tool)[0] for tool in measured] for _ in range(ROUNDS)]
+    medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
+    bare, own = medians[:2]
+    print(f"\ncold, median of {ROUNDS} in turns; L4, utilization {UTILIZATION}; target {COLD_MS:g} ms")
+    print(f"{'':<16}{'ms':>6}{'/ python':>10}{'/ fitserve':>12}{'weights GiB':>13}  answer")
+    for tool, text, taken in zip(measured, first, medians, strict=True):
+        figures = f"{tool.name:<16}{taken:>6.0f}{taken / bare:>10.1f}{taken / own:>12.2f}"
+        if tool.read is None:
+            print(figures)
+            continue
+        weights_gib, words = tool.read(json.loads(text))
+        note = f" [{tool.note}]" if tool.note else ""
+        print(f"{figures}{weights_gib:>13.2f}  {words}{note}")
+    return bool(own <= COLD_MS)
+
+
+def installed(folder: Path) -> str:
+    """The Python of a new environment with the peers."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PINS], check=True)
+    return python
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--peers", metavar="PYTHON", help="the Python of an environment that has them")
+    choice.add_argument("--no-peers", action="store_true", help="leave them out")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent, "model")
+        folder.mkdir()
+        write_model(folder)
+        peers = None if options.no_peers else options.peers or installed(Path(parent, "peers"))
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load}")
+        kept = in_process(folder)
+        server = serve(folder)
+        kept &= cold(tools(folder, peers, f"http://127.0.0.1:{server.server_port}"))
+        server.shutdown()
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
