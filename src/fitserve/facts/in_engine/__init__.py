@@ -1,0 +1,1 @@
+"""Scripts that vLLM's own Python runs; this tool's process never imports them."""
