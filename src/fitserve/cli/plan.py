@@ -13,9 +13,11 @@ from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageErr
 
 if TYPE_CHECKING:
     from fitserve.facts.command import Launch
+    from fitserve.facts.engine.find import Engine
     from fitserve.memory.options import Device
     from fitserve.plan.from_log import Calibration
     from fitserve.plan.request import Request
+    from fitserve.units import Unknown
 
 _EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
 _LAUNCH = "launch"
@@ -65,6 +67,14 @@ class _PlanCommand(click.Command):
     help="The log of a start: its settings and measured memory count.",
 )
 @click.option(
+    "--ask-engine",
+    "engine",
+    is_flag=False,
+    flag_value="",
+    metavar="[ENGINE]",
+    help="Weights and KV cache as vLLM's own code counts them: a virtual environment, its Python or a vllm; the private engine unless named.",
+)
+@click.option(
     "--frontier", is_flag=True, help="Context against concurrency, over cache types, devices and shares."
 )
 @output_options
@@ -78,7 +88,10 @@ def command(
     """
     from fitserve.plan.make import make_plan
 
-    request = _request(words, context.meta[_LAUNCH], asked, frontier=frontier)
+    engine = _engine(asked["engine"])
+    request = _request(words, context.meta[_LAUNCH], asked, frontier=frontier, engine=engine)
+    if engine is not None:
+        request = _asked(request, engine)
     plan = make_plan(request)
     output.emit(plan, lambda: _text(plan, output))
     return _EXIT_CODES[plan.verdict]
@@ -91,7 +104,12 @@ def _text(plan: Any, output: Output) -> str:
 
 
 def _request(
-    words: Sequence[str], pasted: Sequence[str], asked: dict[str, Any], *, frontier: bool
+    words: Sequence[str],
+    pasted: Sequence[str],
+    asked: dict[str, Any],
+    *,
+    frontier: bool,
+    engine: "Engine | Unknown | None",
 ) -> "Request":
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
@@ -104,7 +122,10 @@ def _request(
         raise UsageError("no model is named", hint=_HINT)
     calibration = _calibration(asked["from_log"])
     version = _version(
-        asked["vllm_version"] or (calibration.version if calibration else None) or _tag(launch)
+        asked["vllm_version"]
+        or (calibration.version if calibration else None)
+        or _tag(launch)
+        or getattr(engine, "version", None)
     )
     device, probed = _device(asked, calibration)
     given = {**(calibration.settings if calibration else {}), **_given(launch)}
@@ -122,6 +143,33 @@ def _request(
         measured_with=calibration.settings if calibration else {},
         with_frontier=frontier,
     )
+
+
+def _engine(spec: str | None) -> "Engine | Unknown | None":
+    """The engine to ask: the one named, or the private one where it is installed; None where none is to be asked."""
+    from fitserve.facts.engine.find import find_engine
+    from fitserve.facts.engine.recipe import CPU_ENGINE, cache_root, engine_folder, engine_python
+    from fitserve.units import Unknown
+
+    if spec is None:
+        return None
+    python = engine_python(engine_folder(CPU_ENGINE, cache_root()))
+    if not spec and not python.exists():
+        return Unknown("there is no private engine; fitserve engine install makes one")
+    try:
+        return find_engine(spec or str(python))
+    except MachineError as error:
+        return Unknown(f"{error.what} ({error.where})")
+
+
+def _asked(request: "Request", engine: "Engine | Unknown") -> "Request":
+    import msgspec
+
+    from fitserve.plan.ask import ask
+    from fitserve.units import Unknown
+
+    answer = engine if isinstance(engine, Unknown) else ask(request, engine.python, engine.version)
+    return msgspec.structs.replace(request, asked=answer)
 
 
 def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]":

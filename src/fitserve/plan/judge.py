@@ -75,6 +75,7 @@ def judge(
     *,
     gpus: int | None = None,
     measured: dict[str, Quantity] | None = None,
+    caches: tuple[KvCache | Refusal, ...] | None = None,
 ) -> Judged:
     """Think a start through.
 
@@ -84,6 +85,7 @@ def judge(
         weights: every rank's weights, or why they are not known.
         gpus: devices that are there; None where that is not known.
         measured: terms of the budget that a log of the same start shows.
+        caches: the cache at the three ends, where an engine has told it.
 
     Raises:
         InputError: the configuration lacks a number.
@@ -92,13 +94,13 @@ def judge(
     specs = layer_specs(config, resolved.options)
     if resolved.auto_fit:
         resolved = _fitted(resolved, specs, ranks)
-    caches = _caches(specs, resolved.options, ranks)
+    found = caches or _caches(specs, resolved.options, ranks)
     problems = [*config_problems(config, resolved, gpus), *memory_problems(resolved, ranks)]
-    cache_problem = _cache_problem(resolved, ranks, caches)
+    cache_problem = _cache_problem(resolved, ranks, found)
     if cache_problem is not None:
         problems.insert(_place(problems), cache_problem)
-    verdict, problem = _verdict(problems, _unknown(ranks, caches))
-    return Judged(resolved=resolved, ranks=ranks, caches=caches, verdict=verdict, problem=problem)
+    verdict, problem = _verdict(problems, _unknown(ranks, found))
+    return Judged(resolved=resolved, ranks=ranks, caches=found, verdict=verdict, problem=problem)
 
 
 def stage_sizes(ranks: Sequence[RankBudget], end: int) -> list[int] | Unknown:

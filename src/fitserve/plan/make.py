@@ -6,6 +6,8 @@ from fitserve.diagnose.finding import Advice, Direction
 from fitserve.memory.history import has_flag
 from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.resolve import Resolved
+from fitserve.plan.ask import compared
+from fitserve.plan.asked import Asked
 from fitserve.plan.choices import find_choices, meets
 from fitserve.plan.command import command_with
 from fitserve.plan.frontier import find_frontier
@@ -97,14 +99,15 @@ def _kv_plan(request: Request, judged: Judged) -> KvPlan | Size:
     tokens = [0 if isinstance(cache, Unknown) else cache.tokens for cache in caches]
     basis = judged.ranks[0].kv_cache_bytes
     kind: Basis = "computed" if isinstance(basis, Quantity) and basis.low == basis.high else "estimated"
+    source = "KV cache memory"
+    asked = request.asked
+    if isinstance(asked, Asked) and asked.caches(judged.resolved.options):
+        source += f", {asked.answer.source}"
+        kind = "measured" if kind == "computed" else kind
     return KvPlan(
         block_size=shown.block_size,
-        num_blocks=Quantity(
-            low=blocks[0], expected=blocks[1], high=blocks[2], basis=kind, source="KV cache memory"
-        ),
-        tokens=Quantity(
-            low=tokens[0], expected=tokens[1], high=tokens[2], basis=kind, source="KV cache memory"
-        ),
+        num_blocks=Quantity(low=blocks[0], expected=blocks[1], high=blocks[2], basis=kind, source=source),
+        tokens=Quantity(low=tokens[0], expected=tokens[1], high=tokens[2], basis=kind, source=source),
         bytes_per_block=shown.bytes_per_block,
         bytes_per_token=shown.bytes_per_token,
         max_concurrency=judged.concurrency(),
@@ -190,6 +193,10 @@ def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]
 def _notes(request: Request, judged: Judged) -> list[str]:
     rank, options = judged.ranks[0], judged.resolved.options
     notes = []
+    if isinstance(request.asked, Asked):
+        notes.append(compared(request, request.asked))
+    elif request.asked is not None:
+        notes.append(f"the memory model counts, no engine: {request.asked.unknown}")
     captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
     if (
         isinstance(captured, Quantity)

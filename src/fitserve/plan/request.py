@@ -10,6 +10,7 @@ from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
 from fitserve.memory.weights.rank_weights import rank_weights
+from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
 from fitserve.plan.values import Goal
 from fitserve.units import Quantity, Unknown
@@ -31,6 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         measured: terms of the budget that a log of such a start shows, by name.
         measured_with: the settings that they were measured with.
         with_frontier: the frontier is wanted.
+        asked: what an engine says of the model, or why it does not; None where none was asked.
     """
 
     checkpoint: Checkpoint
@@ -45,6 +47,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     measured: Mapping[str, Quantity] = {}
     measured_with: Mapping[str, Any] = {}
     with_frontier: bool = False
+    asked: Asked | Unknown | None = None
 
 
 _DECIDES = {
@@ -87,12 +90,15 @@ def judge_request(request: Request, changes: Mapping[str, Any] | None = None) ->
         UsageError: a setting is wrong.
     """
     resolved = resolve_request(request, changes)
+    asked = request.asked if isinstance(request.asked, Asked) else None
+    weights = asked.weights(resolved.options) if asked else None
     return judge(
         request.checkpoint.config,
         resolved,
-        rank_weights(request.checkpoint, resolved.options),
+        weights or rank_weights(request.checkpoint, resolved.options),
         gpus=request.gpus,
-        measured=_still_valid(request, resolved),
+        measured=still_valid(request, resolved),
+        caches=asked.caches(resolved.options) if asked else None,
     )
 
 
@@ -105,6 +111,9 @@ def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) 
         length: tokens of each request.
         end: 0 with the least memory that is likely, 1 with the expected, 2 with the most.
     """
+    known = judged.caches[end]
+    if length == judged.resolved.options.max_model_len and isinstance(known, KvCache):
+        return known.max_concurrency
     options = msgspec.structs.replace(judged.resolved.options, max_model_len=length)
     specs = layer_specs(request.checkpoint.config, options)
     sizes = stage_sizes(judged.ranks, end)
@@ -114,7 +123,8 @@ def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) 
     return found.max_concurrency if isinstance(found, KvCache) else 0.0
 
 
-def _still_valid(request: Request, resolved: Resolved) -> dict[str, Quantity]:
+def still_valid(request: Request, resolved: Resolved) -> dict[str, Quantity]:
+    """The measured terms whose settings are as they were when they were measured."""
     if not request.measured:
         return {}
     before = resolve(
