@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import re
 import statistics
 import struct
 import subprocess
@@ -56,9 +55,7 @@ LAYER = {
     "self_attn.o_proj": [HIDDEN, HIDDEN], "self_attn.q_proj": [HIDDEN, HIDDEN], "self_attn.v_proj": [KV_ROWS, HIDDEN],
 }  # fmt: skip
 MAIN = "import sys; from {}.cli import main; sys.exit(main())"
-KVFIT = (
-    "import sys, kvfit.hf; kvfit.hf.HF_BASE = sys.argv.pop(1); from kvfit.cli import main; sys.exit(main())"
-)
+KVFIT = "import sys, kvfit.hf; kvfit.hf.HF_BASE = sys.argv.pop(1); " + MAIN.format("kvfit")
 HF_MEM = """
 import sys, httpx2
 root, send = httpx2.URL(sys.argv.pop(1)), httpx2.AsyncClient.send
@@ -125,35 +122,28 @@ def serve(folder: Path) -> ThreadingHTTPServer:
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
-            if path.startswith(f"/api/models/{REPOSITORY}/tree/"):
-                tree = [{"type": "file", "path": name, "size": size} for name, size in sizes.items()]
-                self.answer(200, json.dumps(tree).encode())
-            elif path.startswith(f"/api/models/{REPOSITORY}"):
-                siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
-                self.answer(200, json.dumps({"id": REPOSITORY, "siblings": siblings}).encode())
-            elif path.startswith(f"/{REPOSITORY}/resolve/") and path.rpartition("/")[2] in sizes:
-                self.send_file(folder / path.rpartition("/")[2])
+            path, files = self.path.partition("?")[0], list(folder.iterdir())
+            named = [
+                {"type": "file", "path": f.name, "rfilename": f.name, "size": f.stat().st_size} for f in files
+            ]
+            if path.startswith(f"/api/models/{REPOSITORY}"):
+                self.answer(200, json.dumps(named if "/tree/" in path else {"siblings": named}).encode())
+            elif folder / Path(path).name in files:
+                self.send_file(folder / Path(path).name)
             else:
                 self.answer(404, b"")
 
         def send_file(self, path: Path) -> None:
-            size = path.stat().st_size
-            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            if asked is None:
-                self.answer(200, path.read_bytes())
-                return
-            first, last = int(asked[1]), min(int(asked[2]), size - 1)
+            whole = f"bytes=0-{path.stat().st_size - 1}"
+            first, last = map(int, self.headers.get("Range", whole)[len("bytes=") :].split("-"))
             with path.open("rb") as file:
                 file.seek(first)
-                body = file.read(last - first + 1)
-            self.answer(206, body, {"Content-Range": f"bytes {first}-{last}/{size}"})
+                body = file.read(last + 1 - first)
+            self.answer(206 if "Range" in self.headers else 200, body)
 
-        def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        def answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
@@ -179,19 +169,11 @@ def request_for(folder: Path, gpu: str, gpus: int | None) -> Request:
     """The question about the model on a device of the catalogue."""
     facts = find_device(gpu)
     assert facts is not None
-    device = Device(
-        name=facts.name,
-        total_bytes=facts.total_bytes,
-        compute_capability=facts.compute_capability,
-        multiprocessors=facts.multiprocessors,
-    )
+    memory, capability = facts.total_bytes, facts.compute_capability
+    device = Device(name=facts.name, total_bytes=memory, compute_capability=capability)
+    given, checkpoint = {"gpu_memory_utilization": UTILIZATION}, read_checkpoint(str(folder))
     return Request(
-        checkpoint=read_checkpoint(str(folder)),
-        model="model",
-        device=device,
-        given={"gpu_memory_utilization": UTILIZATION},
-        version=NEWEST,
-        gpus=gpus,
+        checkpoint=checkpoint, model="model", device=device, given=given, version=NEWEST, gpus=gpus
     )
 
 
@@ -216,26 +198,24 @@ def ours(found: Any) -> Answer:
         f"{name} {size['expected']:,} ({size['low']:,} to {size['high']:,})"
         for name, size in (("longest context", longest), ("KV tokens", tokens))
     )
-    return (found["budget"][0]["weights_bytes"]["expected"] / GIB, words)
+    return found["budget"][0]["weights_bytes"]["expected"] / GIB, words
 
 
 def vramscouts(found: Any) -> Answer:
     """The longest context that the memory holds, without an interval."""
-    weights = found["parts_gib"]["Model weights / rank"]
-    return (weights, f"longest context {found['max_context_vram']:,}")
+    return found["parts_gib"]["Model weights / rank"], f"longest context {found['max_context_vram']:,}"
 
 
 def kvfits(found: Any) -> Answer:
     """How many sequences of one length: it looks for no longest context."""
     tokens, sequences = found["cache"]["context_tokens"], found["layouts"][0]["total_sequences"]
-    words = f"{sequences:,} sequences of {tokens:,}: KV tokens {sequences * tokens:,}"
-    return (found["weights"]["gib"], words)
+    return found["weights"]["gib"], f"{sequences:,} sequences of {tokens:,} tokens ({sequences * tokens:,})"
 
 
 def hf_mems(found: Any) -> Answer:
     """What one sequence of the model's length needs: it knows no device."""
-    needed = found["kv_cache"] / GIB
-    return (found["memory"] / GIB, f"needs {needed:.2f} GiB for the model's own length; knows no device")
+    words = f"needs {found['kv_cache'] / GIB:.2f} GiB for the model's own length; knows no device"
+    return found["memory"] / GIB, words
 
 
 def tools(folder: Path, peers: str | None, root: str) -> list[Tool]:
@@ -248,12 +228,11 @@ def tools(folder: Path, peers: str | None, root: str) -> list[Tool]:
     ]
     if peers is None:
         return found
-    facts = find_device("L4")
-    total = str(facts.total_gib if facts else math.nan)
+    total = f"{request_for(folder, 'L4', None).device.total_bytes / GIB:.2f}"
     scout = [str(folder), "--engine", "vllm", *utilization, "--vram-gib", total, "--json"]
     fit = ["--hardware", f"custom:{total}", "--utilization", str(UTILIZATION), "--context", "1024", "--json"]
     mem = ["--experimental", "--json-output"]
-    note = "Hub only: its Hub's address replaced"
+    note = " [Hub only: its Hub's address replaced]"
     return [
         *found,
         Tool("vramscout", [peers, "-c", MAIN.format("vramscout"), *scout], vramscouts),
@@ -267,7 +246,7 @@ def run(tool: Tool) -> tuple[float, str]:
     begin = time.perf_counter()
     done = subprocess.run(tool.argv, capture_output=True, text=True, check=False)
     taken = (time.perf_counter() - begin) * 1000
-    if done.returncode not in (0, 1):
+    if done.returncode and not done.stdout.startswith("{"):
         raise SystemExit(f"error: {tool.name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return taken, done.stdout
 
@@ -286,8 +265,7 @@ def cold(measured: list[Tool]) -> bool:
             print(figures)
             continue
         weights_gib, words = tool.read(json.loads(text))
-        note = f" [{tool.note}]" if tool.note else ""
-        print(f"{figures}{weights_gib:>13.2f}  {words}{note}")
+        print(f"{figures}{weights_gib:>13.2f}  {words}{tool.note}")
     return bool(own <= COLD_MS)
 
 
@@ -299,12 +277,20 @@ def installed(folder: Path) -> str:
     return python
 
 
+def versions(peers: str | None) -> str:
+    """The peers' releases, as installed."""
+    names = [pin.partition("=")[0] for pin in PINS]
+    code = (
+        "import sys, importlib.metadata as m; print(*(f', {n} {m.version(n)}' for n in sys.argv[1:]), sep='')"
+    )
+    return subprocess.check_output([peers, "-c", code, *names], text=True).strip() if peers else ""
+
+
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--peers", metavar="PYTHON", help="the Python of an environment that has them")
-    choice.add_argument("--no-peers", action="store_true", help="leave them out")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", metavar="PYTHON", help="the Python of an environment that has them")
+    parser.add_argument("--no-peers", action="store_true", help="leave them out")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "model")
@@ -312,7 +298,7 @@ def main() -> int:
         write_model(folder)
         peers = None if options.no_peers else options.peers or installed(Path(parent, "peers"))
         load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load}")
+        print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load}{versions(peers)}")
         kept = in_process(folder)
         server = serve(folder)
         kept &= cold(tools(folder, peers, f"http://127.0.0.1:{server.server_port}"))

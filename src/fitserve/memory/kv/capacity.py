@@ -11,61 +11,12 @@ from itertools import takewhile
 import msgspec
 
 from fitserve.memory.kv.groups import Group, build_groups
-from fitserve.memory.kv.pages import ceil_div, context_parallel, in_flight_tokens, request_pages
+from fitserve.memory.kv.pages import ceil_div
+from fitserve.memory.kv.pools import Pool, RequestPages, pool_of, request_of, request_terms
 from fitserve.memory.kv.rules import Rules, rules_of
 from fitserve.memory.kv.values import KvCache, KvGroup, LayerSpec, Refusal
 from fitserve.memory.options import EngineOptions
 from fitserve.units import Unknown
-
-_Term = tuple[int, LayerSpec]
-"""Bytes for each page of a spec that a request takes."""
-
-
-class _Pool(msgspec.Struct, frozen=True):
-    """One stage's pool: what a block takes, what a request needs, what is there."""
-
-    bytes_per_block: int
-    terms: tuple[_Term, ...]
-    available_bytes: int
-
-
-class _Request(msgspec.Struct, frozen=True):
-    """What a request's pages depend on beside its length."""
-
-    in_flight: int
-    shards: int
-
-    def pages(self, spec: LayerSpec, tokens: int) -> int:
-        return request_pages(spec, tokens, self.in_flight, self.shards)
-
-    def needed_bytes(self, terms: Sequence[_Term], tokens: int) -> int:
-        return sum(weight * self.pages(spec, tokens) for weight, spec in terms)
-
-    def longest(self, terms: Sequence[_Term], available_bytes: int) -> int | None:
-        """The largest number of tokens that needs no more; 0 where none does, None where every length fits."""
-        growing = [
-            (weight, spec)
-            for weight, spec in terms
-            if spec.state_pages is None and spec.kind in ("full", "mla") and weight
-        ]
-        if self.needed_bytes(terms, 1) > available_bytes:
-            return 0
-        if growing:
-            high = min(
-                (available_bytes // weight + 1) * spec.block_size * self.shards for weight, spec in growing
-            )
-        else:
-            high = max((spec.window or 0) for _, spec in terms) + self.in_flight + 1
-            if self.needed_bytes(terms, high) <= available_bytes:
-                return None
-        low = 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.needed_bytes(terms, middle) <= available_bytes:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
 
 def capacity(
@@ -87,10 +38,10 @@ def capacity(
     if rules.groups_by_stage and stages > 1:
         return _stage_by_stage(specs, options, sizes)
     groups = _groups(specs, options, rules)
-    request = _request(options, rules)
+    request = request_of(options, rules)
     if groups is None:
         return _without_groups(specs, sizes, request, options)
-    pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
+    pools = [pool_of(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
 
 
@@ -124,8 +75,8 @@ def concurrency_by_length(
     groups = _groups(specs, options, rules)
     if groups is None:
         return []
-    request = _request(options, rules)
-    pools = [_pool(groups, specs, stage, size, options) for stage, size in enumerate(kv_cache_bytes)]
+    request = request_of(options, rules)
+    pools = [pool_of(groups, specs, stage, size, options) for stage, size in enumerate(kv_cache_bytes)]
 
     def is_refused(tokens: int) -> bool:
         asked = msgspec.structs.replace(options, max_model_len=tokens)
@@ -139,10 +90,6 @@ def concurrency_by_length(
 def _groups(specs: tuple[LayerSpec, ...], options: EngineOptions, rules: Rules) -> Sequence[Group] | None:
     hybrid = rules.hybrid and not rules.v0 and not options.disable_hybrid_kv_cache_manager
     return build_groups(specs, options.pipeline_parallel_size, rules, hybrid=hybrid)
-
-
-def _request(options: EngineOptions, rules: Rules) -> _Request:
-    return _Request(in_flight_tokens(options, rules), context_parallel(options, rules))
 
 
 def _missing(specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence[int]) -> str:
@@ -160,12 +107,12 @@ def _missing(specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence
 
 
 def _without_groups(
-    specs: Sequence[LayerSpec], sizes: Sequence[int], request: _Request, options: EngineOptions
+    specs: Sequence[LayerSpec], sizes: Sequence[int], request: RequestPages, options: EngineOptions
 ) -> Refusal:
     """Pages that cannot share a pool; up to 0.13 the length is checked before."""
     rules = rules_of(options.vllm_version)
     if rules.need == "layers":
-        pools = [_Pool(1, _terms((), specs, stage, 0, rules), size) for stage, size in enumerate(sizes)]
+        pools = [Pool(1, request_terms((), specs, stage, 0, rules), size) for stage, size in enumerate(sizes)]
         refused = _check(pools, request, options, rules)
         if refused is not None:
             return refused
@@ -193,54 +140,9 @@ def _of_stage(spec: LayerSpec, stage: int) -> LayerSpec:
     return msgspec.structs.replace(spec, layers=layers, stages=())
 
 
-def _pool(
-    groups: Sequence[Group], specs: Sequence[LayerSpec], stage: int, size: int, options: EngineOptions
-) -> _Pool:
-    rules = rules_of(options.vllm_version)
-    block = _bytes_per_block(groups, stage, rules)
-    checked = block if rules.check_by_stage else max(_whole_bytes_per_block(groups), block)
-    override = options.num_gpu_blocks_override
-    if override is not None and rules.override_counts:
-        size = override * block
-    return _Pool(block, _terms(groups, specs, stage, checked, rules), size)
-
-
-def _bytes_per_block(groups: Sequence[Group], stage: int, rules: Rules) -> int:
-    if rules.whole_mixed_pages and len(groups) == 1 and len(groups[0].parts) > 1:
-        return _whole_bytes_per_block(groups)
-    if rules.pads_groups or len(groups) == 1:
-        return max(group.stage_bytes(stage) for group in groups)
-    return groups[0].spec.page_bytes * max(group.stage_layers(stage) for group in groups)
-
-
-def _whole_bytes_per_block(groups: Sequence[Group]) -> int:
-    """A block of all stages' layers, which 0.14 to 0.16 check against one rank's memory."""
-    if len(groups) == 1:
-        return sum(spec.page_bytes * sum(counts) for spec, counts in groups[0].parts)
-    return groups[0].spec.page_bytes * max(group.layers for group in groups)
-
-
-def _terms(
-    groups: Sequence[Group], specs: Sequence[LayerSpec], stage: int, block: int, rules: Rules
-) -> tuple[_Term, ...]:
-    """What the check for one request sums up, for one stage."""
-    if rules.need == "layers" and not rules.v0:
-        return tuple(
-            (
-                spec.page_bytes * (spec.stages.count(stage) if spec.stages else len(spec.layers)),
-                spec,
-            )
-            for spec in specs
-        )
-    chosen = groups[:1] if rules.need == "first-group" else groups
-    weights: dict[tuple[object, ...], _Term] = {}
-    for group in chosen:
-        known = weights.get(group.spec.key, (0, group.spec))
-        weights[group.spec.key] = (known[0] + block, known[1])
-    return tuple(weights.values())
-
-
-def _check(pools: Sequence[_Pool], request: _Request, options: EngineOptions, rules: Rules) -> Refusal | None:
+def _check(
+    pools: Sequence[Pool], request: RequestPages, options: EngineOptions, rules: Rules
+) -> Refusal | None:
     """The first stage whose memory does not hold one request of ``max_model_len`` tokens."""
     tokens = options.max_model_len or 0
     for pool in pools:
@@ -274,8 +176,8 @@ def _refusal(cause: str, options: EngineOptions, needed: int, available: int, lo
 
 def _fitting(
     groups: Sequence[Group],
-    pools: Sequence[_Pool],
-    request: _Request,
+    pools: Sequence[Pool],
+    request: RequestPages,
     options: EngineOptions,
     rules: Rules,
 ) -> KvCache:
@@ -300,13 +202,13 @@ def _fitting(
     )
 
 
-def _blocks(pools: Sequence[_Pool], options: EngineOptions) -> int:
+def _blocks(pools: Sequence[Pool], options: EngineOptions) -> int:
     if options.num_gpu_blocks_override is not None:
         return options.num_gpu_blocks_override
     return min(pool.available_bytes // pool.bytes_per_block for pool in pools if pool.bytes_per_block)
 
 
-def _at_once(groups: Sequence[Group], request: _Request, blocks: int, tokens: int, rules: Rules) -> float:
+def _at_once(groups: Sequence[Group], request: RequestPages, blocks: int, tokens: int, rules: Rules) -> float:
     """Requests of so many tokens that so many blocks hold."""
     if rules.tokens == "blocks":
         return blocks * min(group.spec.block_size for group in groups) / tokens
@@ -316,14 +218,14 @@ def _at_once(groups: Sequence[Group], request: _Request, blocks: int, tokens: in
     return blocks / per_request
 
 
-def _bytes_per_token(groups: Sequence[Group], pools: Sequence[_Pool], shards: int) -> int:
+def _bytes_per_token(groups: Sequence[Group], pools: Sequence[Pool], shards: int) -> int:
     """Bytes of one more token of a long request, rounded up; windows and states take no more."""
     block = max(pool.bytes_per_block for pool in pools)
     growing = [group.spec for group in groups if group.spec.kind in ("full", "mla")]
     return sum(ceil_div(block, spec.block_size * shards) for spec in growing)
 
 
-def _longest(pools: Sequence[_Pool], request: _Request, rules: Rules) -> int | None:
+def _longest(pools: Sequence[Pool], request: RequestPages, rules: Rules) -> int | None:
     found = [
         request.longest(pool.terms, pool.available_bytes - (pool.bytes_per_block if rules.null_block else 0))
         for pool in pools
