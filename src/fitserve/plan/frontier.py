@@ -69,9 +69,9 @@ def _concurrency(request: Request, judged: Judged, lengths: Sequence[int]) -> li
     sizes = stage_sizes(judged.ranks, 1)
     if isinstance(specs, Unknown) or isinstance(sizes, Unknown):
         return []
-    if all(spec.kind != "state" for spec in specs):
+    if request.asked is None and all(spec.kind != "state" for spec in specs):
         return concurrency_by_length(specs, options, sizes, lengths)
-    # A state's block may be as long as max_model_len, so each length has a layout of its own.
+    # A state's block may be as long as max_model_len, and an engine's answer counts at its own length alone.
     each = (concurrency_at(request, judged, length) for length in lengths)
     return list(takewhile(lambda at_once: at_once > 0, each))
 

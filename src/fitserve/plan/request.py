@@ -1,6 +1,7 @@
 """What a plan is asked: the model, the machine, the settings, the goal."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -9,14 +10,14 @@ from fitserve.facts.checkpoint import Checkpoint
 from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
-from fitserve.memory.weights.rank_weights import rank_weights
+from fitserve.memory.weights.rank_weights import loaded_bytes, rank_weights
 from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
 from fitserve.plan.values import Goal
 from fitserve.units import Quantity, Unknown
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The question.
 
     Attributes:
@@ -48,6 +49,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     measured_with: Mapping[str, Any] = {}
     with_frontier: bool = False
     asked: Asked | Unknown | None = None
+
+    @cached_property
+    def loaded_bytes(self) -> int:
+        """Bytes of the tensors that vLLM loads, as the headers say; the same for all settings."""
+        return loaded_bytes(self.checkpoint)
 
 
 _DECIDES = {
@@ -95,7 +101,7 @@ def judge_request(request: Request, changes: Mapping[str, Any] | None = None) ->
     return judge(
         request.checkpoint.config,
         resolved,
-        weights or rank_weights(request.checkpoint, resolved.options),
+        weights or rank_weights(request.checkpoint, resolved.options, request.loaded_bytes),
         gpus=request.gpus,
         measured=still_valid(request, resolved),
         caches=asked.caches(resolved.options) if asked else None,

@@ -17,7 +17,9 @@ _HALF = 2
 _UNLOADED = ("mtp.", "model.mtp.", "rotary_emb.inv_freq", ".masked_bias", ".attn.bias")
 
 
-def rank_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWeights, ...] | Unknown:
+def rank_weights(
+    checkpoint: Checkpoint, options: EngineOptions, held: int | None = None
+) -> tuple[RankWeights, ...] | Unknown:
     """Bytes of parameters and buffers on every rank: pipeline stages one after the other, ranks within each.
 
     Computed from the configuration as vLLM builds the model; where all headers are at hand, what they hold confirms the
@@ -26,6 +28,7 @@ def rank_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWe
     Args:
         checkpoint: the model.
         options: vLLM's settings.
+        held: ``loaded_bytes`` of the checkpoint, where it is asked about again and again.
 
     Returns:
         One entry a rank, or an ``Unknown`` that names the architecture or method that is not modelled.
@@ -40,7 +43,7 @@ def rank_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWe
         return _with_size(found, checkpoint)
     if not checkpoint.tensors or options.quantization is not None or element_bytes(options) != _HALF:
         return found
-    return _confirmed(found, checkpoint, options)
+    return _confirmed(found, checkpoint, options, loaded_bytes(checkpoint) if held is None else held)
 
 
 def _with_size(unknown: Unknown, checkpoint: Checkpoint) -> Unknown:
@@ -50,7 +53,7 @@ def _with_size(unknown: Unknown, checkpoint: Checkpoint) -> Unknown:
 
 
 def _confirmed(
-    found: tuple[RankWeights, ...], checkpoint: Checkpoint, options: EngineOptions
+    found: tuple[RankWeights, ...], checkpoint: Checkpoint, options: EngineOptions, held: int
 ) -> tuple[RankWeights, ...]:
     """The same ranks, exact where headers agree, else within an interval that reaches what the headers say."""
     alone = msgspec.structs.replace(
@@ -61,7 +64,6 @@ def _confirmed(
         enable_expert_parallel=False,
     )
     whole = config_weights(checkpoint.config, alone)
-    held = loaded_bytes(checkpoint)
     if isinstance(whole, Unknown) or not held:
         return found
     ratio = held / max(1, whole[0].param_bytes.expected)
