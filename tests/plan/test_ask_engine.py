@@ -54,11 +54,12 @@ PUBLISHED = [
     "openai/gpt-oss-20b",
     "google/gemma-4-26B-A4B",
     "deepseek-ai/DeepSeek-V3",
+    "deepseek-ai/DeepSeek-V3.2",
     "Qwen/Qwen3.5-27B",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "mistralai/Mixtral-8x7B-v0.1",
 ]
-"""Dense, experts, FP8, MXFP4, windows, latent attention, and two kinds of recurrent layers."""
+"""Dense, experts, FP8, MXFP4, windows, latent and sparse attention, and two kinds of recurrent layers."""
 
 
 def request(config: dict[str, Any] = LLAMA, **given: Any) -> Request:

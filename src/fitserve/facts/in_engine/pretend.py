@@ -39,12 +39,16 @@ _DEVICES = 1024
 
 
 class _Empty(type):
-    """A class without content; as an enumeration, every member is there."""
+    """A class without content; every member that is asked for is there, and is such a class."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return f"{cls.__name__}.{name}"
+        return _empty(name)
+
+
+def _empty(name: str) -> _Empty:
+    return _Empty(name, (), {"__init__": lambda *_, **__: None})
 
 
 class _EmptyModule(types.ModuleType):
@@ -53,7 +57,7 @@ class _EmptyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Empty(name, (), {})
+        return _empty(name)
 
 
 class _Kernel:
@@ -174,6 +178,9 @@ def pretend_cuda(device: dict[str, Any]) -> None:
 
     if not triton_utils.HAS_TRITON:
         triton_utils.triton.Config = _TuningConfig
+    from vllm.model_executor.layers import sparse_attn_indexer
+
+    sparse_attn_indexer.has_deep_gemm = lambda: True
 
 
 def _stand_in(name: str) -> None:
