@@ -22,6 +22,7 @@ def run_guarded(root: click.Group) -> int:
         result = root.main(standalone_mode=False)
     except FitserveError as error:
         _say(str(error))
+        _answer_in_json(error)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -37,6 +38,16 @@ def run_guarded(root: click.Group) -> int:
         _say(f"error: a defect in fitserve; the report is in {_write_defect_report()}")
         return EXIT_DEFECT
     return result if isinstance(result, int) else 0
+
+
+def _answer_in_json(error: FitserveError) -> None:
+    """Whoever asked for JSON gets an object for the error too."""
+    own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--json" in own and error.where != "standard output":
+        import json
+
+        answer = {"schema": 1, "kind": "error", "exit_code": error.exit_code}
+        click.echo(json.dumps({**answer, "message": error.what, "where": error.where, "hint": error.hint}))
 
 
 def _say(text: str) -> None:

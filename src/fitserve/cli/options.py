@@ -1,5 +1,6 @@
 """The options that every command shares, and where its answer goes."""
 
+import errno
 import functools
 import os
 import sys
@@ -45,16 +46,18 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
             render: makes the text; called only where text is wanted.
         """
         text = msgspec.json.encode(value).decode() if self.as_json else render().rstrip("\n")
-        if self.path is None:
-            click.echo(text, color=self.colored)
-            return
         try:
-            self.path.write_text(text + "\n", encoding="utf-8")
+            if self.path is None:
+                click.echo(text, color=self.colored)
+            else:
+                self.path.write_text(text + "\n", encoding="utf-8")
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise InputError(
                 f"the answer cannot be written: {error.strerror}",
-                where=str(self.path),
-                hint="name a file in a folder that exists",
+                where="standard output" if self.path is None else str(self.path),
+                hint="" if error.errno == errno.ENOSPC else "name a file in a folder that exists",
             ) from error
 
 
