@@ -35,6 +35,7 @@ from fitserve.units import GIB
 
 ROUNDS = 10
 SHARDS = 4
+LENGTHS = range(512, 131073, 512)
 UTILIZATION = 0.92
 PLAN_MS, FRONTIER_MS, COLD_MS = 1.0, 100.0, 300.0
 REPOSITORY = "local/model"
@@ -46,8 +47,7 @@ CONFIG = {
     "num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": False, "rms_norm_eps": 1e-05,
     "rope_theta": 500000.0, "rope_scaling": {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
+        "original_max_position_embeddings": 8192 },
 }  # fmt: skip
 LAYER = {
     "input_layernorm": [HIDDEN], "post_attention_layernorm": [HIDDEN], "mlp.down_proj": [HIDDEN, INNER],
@@ -56,8 +56,7 @@ LAYER = {
 }  # fmt: skip
 MAIN = "import sys; from {}.cli import main; sys.exit(main())"
 KVFIT = "import sys, kvfit.hf; kvfit.hf.HF_BASE = sys.argv.pop(1); " + MAIN.format("kvfit")
-HF_MEM = """
-import sys, httpx2
+HF_MEM = """import sys, httpx2
 root, send = httpx2.URL(sys.argv.pop(1)), httpx2.AsyncClient.send
 def send_there(self, request, **options):
     request.url = request.url.copy_with(scheme=root.scheme, host=root.host, port=root.port)
@@ -66,7 +65,6 @@ httpx2.AsyncClient.send = send_there
 from hf_mem.cli import main
 sys.exit(main())
 """
-
 
 Answer = tuple[float, str]
 """GiB of weights, and what else a tool says."""
@@ -84,9 +82,7 @@ class Tool(NamedTuple):
 def tensor_shapes() -> dict[str, list[int]]:
     """Every tensor of the model."""
     layers = {
-        f"model.layers.{index}.{name}.weight": shape
-        for index in range(LAYERS)
-        for name, shape in LAYER.items()
+        f"model.layers.{n}.{name}.weight": shape for n in range(LAYERS) for name, shape in LAYER.items()
     }
     ends = {"model.norm.weight": [HIDDEN], "lm_head.weight": [WORDS, HIDDEN]}
     return {"model.embed_tokens.weight": [WORDS, HIDDEN], **layers, **ends}
@@ -94,11 +90,11 @@ def tensor_shapes() -> dict[str, list[int]]:
 
 def write_model(folder: Path) -> None:
     """The directory: configuration, index, and sparse files with whole headers."""
+    folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
     shapes = list(tensor_shapes().items())
     part = math.ceil(len(shapes) / SHARDS)
     weight_map: dict[str, str] = {}
-    total = 0
     for shard in range(SHARDS):
         name = f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -112,7 +108,7 @@ def write_model(folder: Path) -> None:
         with (folder / name).open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(8 + len(text) + place)
-        total += place
+    total = sum(2 * math.prod(shape) for _, shape in shapes)
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
 
@@ -123,9 +119,8 @@ def serve(folder: Path) -> ThreadingHTTPServer:
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path, files = self.path.partition("?")[0], list(folder.iterdir())
-            named = [
-                {"type": "file", "path": f.name, "rfilename": f.name, "size": f.stat().st_size} for f in files
-            ]
+            known = [(file.name, file.stat().st_size) for file in files]
+            named = [{"type": "file", "path": name, "rfilename": name, "size": size} for name, size in known]
             if path.startswith(f"/api/models/{REPOSITORY}"):
                 self.answer(200, json.dumps(named if "/tree/" in path else {"siblings": named}).encode())
             elif folder / Path(path).name in files:
@@ -180,11 +175,10 @@ def request_for(folder: Path, gpu: str, gpus: int | None) -> Request:
 def in_process(folder: Path) -> bool:
     """One plan that starts, one that has to look for settings, and the frontier; True where the targets are kept."""
     starts, refused = request_for(folder, "H100", 16), request_for(folder, "L4", None)
-    lengths = range(512, 131073, 512)
     plan_ms = median_ms(lambda: make_plan(starts), 200)
     search_ms = median_ms(lambda: make_plan(refused), 20)
-    frontier_ms = median_ms(lambda: find_frontier(starts, lengths), 20)
-    points = sum(len(point.concurrency) for point in find_frontier(starts, lengths))
+    frontier_ms = median_ms(lambda: find_frontier(starts, LENGTHS), 20)
+    points = sum(len(point.concurrency) for point in find_frontier(starts, LENGTHS))
     print(f"{'one plan in process (H100, starts)':<46}{plan_ms:8.2f} ms   target {PLAN_MS:g}")
     print(f"{'one plan with its search for settings (L4)':<46}{search_ms:8.2f} ms")
     print(f"{f'a frontier of {points:,} points':<46}{frontier_ms:8.2f} ms   target {FRONTIER_MS:g}")
@@ -256,17 +250,16 @@ def cold(measured: list[Tool]) -> bool:
     first = [run(tool)[1] for tool in measured]
     rounds = [[run(tool)[0] for tool in measured] for _ in range(ROUNDS)]
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    bare, own = medians[:2]
     print(f"\ncold, median of {ROUNDS} in turns; L4, utilization {UTILIZATION}; target {COLD_MS:g} ms")
     print(f"{'':<16}{'ms':>6}{'/ python':>10}{'/ fitserve':>12}{'weights GiB':>13}  answer")
     for tool, text, taken in zip(measured, first, medians, strict=True):
-        figures = f"{tool.name:<16}{taken:>6.0f}{taken / bare:>10.1f}{taken / own:>12.2f}"
+        figures = f"{tool.name:<16}{taken:>6.0f}{taken / medians[0]:>10.1f}{taken / medians[1]:>12.2f}"
         if tool.read is None:
             print(figures)
             continue
         weights_gib, words = tool.read(json.loads(text))
         print(f"{figures}{weights_gib:>13.2f}  {words}{tool.note}")
-    return bool(own <= COLD_MS)
+    return bool(medians[1] <= COLD_MS)
 
 
 def installed(folder: Path) -> str:
@@ -294,15 +287,11 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "model")
-        folder.mkdir()
         write_model(folder)
         peers = None if options.no_peers else options.peers or installed(Path(parent, "peers"))
-        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load}{versions(peers)}")
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores{versions(peers)}")
         kept = in_process(folder)
-        server = serve(folder)
-        kept &= cold(tools(folder, peers, f"http://127.0.0.1:{server.server_port}"))
-        server.shutdown()
+        kept &= cold(tools(folder, peers, f"http://127.0.0.1:{serve(folder).server_port}"))
     return 0 if kept else 1
 
 
