@@ -162,6 +162,15 @@ def test_a_gzipped_log(tmp_path: Path) -> None:
         assert ["one", "two"] == [line.text for line in read_lines(stream)]
 
 
+def test_a_damaged_gzipped_log(tmp_path: Path) -> None:
+    """A gzip file of which nothing can be unpacked is no empty log: it says that it is damaged."""
+    path = tmp_path / "serve.log.gz"
+    path.write_bytes(b"\x1f\x8bgarbage")
+
+    with pytest.raises(InputError, match="damaged"):
+        open_log(path)
+
+
 @pytest.mark.parametrize("kept", [20, 3000, 30_000, 60_000])
 def test_a_truncated_gzipped_log(tmp_path: Path, kept: int) -> None:
     """What a truncated gzip file holds is read; what it lacks is no error."""

@@ -21,16 +21,14 @@ def open_log(path: Path | None) -> BinaryIO:
         path: the file; None for the standard input.
 
     Raises:
-        InputError: the file is missing, unreadable or a directory.
+        InputError: the file is missing, unreadable, a directory, or a gzip file of which nothing can be unpacked.
     """
     try:
         stream = sys.stdin.buffer if path is None else path.open("rb")
         head = cast("io.BufferedReader", stream).peek(len(_GZIP))
     except OSError as error:
         raise InputError(f"the log cannot be read: {_reason(error)}", where=str(path or "-")) from error
-    if head.startswith(_GZIP):
-        return io.BufferedReader(Unzipped(stream), 1 << 18)
-    return stream
+    return _unzipped(stream, path) if head.startswith(_GZIP) else stream
 
 
 def read_lines(stream: BinaryIO) -> Iterator[Line]:
@@ -39,6 +37,18 @@ def read_lines(stream: BinaryIO) -> Iterator[Line]:
     Whatever the bytes are, lines come out; the memory needed does not grow with the log.
     """
     return all_taken_apart(physical_lines(chunks(stream)))
+
+
+def _unzipped(stream: BinaryIO, path: Path | None) -> BinaryIO:
+    content = Unzipped(stream)
+    reader = io.BufferedReader(content, 1 << 18)
+    if not reader.peek(1) and content.damaged:
+        raise InputError(
+            "the gzip file is damaged, nothing of it can be unpacked",
+            where=str(path or "-"),
+            hint="copy it again, or give the log as plain text",
+        )
+    return reader
 
 
 def _reason(error: OSError) -> str:

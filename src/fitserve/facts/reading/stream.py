@@ -14,13 +14,18 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 
 
 class Unzipped(io.RawIOBase):
-    """The content of a gzip stream; a truncated or damaged one gives what it holds."""
+    """The content of a gzip stream; a truncated or damaged one gives what it holds.
+
+    Attributes:
+        damaged: True once bytes have come that no gzip stream has there.
+    """
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__()
         self._packed = packed
         self._inflate = zlib.decompressobj(wbits=31)
         self._left = b""
+        self.damaged = False
 
     def readable(self) -> bool:
         """True."""
@@ -34,6 +39,7 @@ class Unzipped(io.RawIOBase):
             try:
                 plain = self._inflate.decompress(packed, len(buffer))
             except zlib.error:
+                self.damaged = True
                 return 0
             self._left = self._inflate.unconsumed_tail
             if self._inflate.eof:
