@@ -164,3 +164,11 @@ def test_the_real_cpu_engine_printed_the_same(tiny_model: Path, ranks: int, toke
     assert found["kv_cache"]["tokens"]["expected"] == tokens
     assert found["kv_cache"]["max_concurrency"] == tokens / 2048
     assert found["verdict"] == "starts"
+
+
+def test_a_goal_that_is_not_met_is_a_no(model: Path) -> None:
+    """It starts, and the goal that was asked for is not met: the answer is no, in the exit code too."""
+    done = call(model, "--gpu", "RTX 4090", "--max-model-len", "32k", "--goal-concurrency", "500")
+
+    assert 1 == done.returncode
+    assert "the goal is not met" in done.stdout

@@ -51,7 +51,13 @@ def test_any_text_is_matched_or_not(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("printed", "expected"),
-    [("271.97 MiB", 0.265596), ("1.03 GiB", 1.03), ("512 bytes", 0.0), ("2.00 TiB", 2048.0), ("8.00 GB", 8.0)],
+    [
+        ("271.97 MiB", 0.265596),
+        ("1.03 GiB", 1.03),
+        ("512 bytes", 0.0),
+        ("2.00 TiB", 2048.0),
+        ("8.00 GB", 8.0),
+    ],
 )
 def test_sizes_are_gib(printed: str, expected: float) -> None:
     """A printed size is GiB, to four decimals; PyTorch's GB are binary too."""

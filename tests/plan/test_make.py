@@ -253,3 +253,13 @@ def test_memory_that_others_hold_is_named() -> None:
 
     assert found.advice[0].action == "free-other-process"
     assert found.choices[0].changes["gpu_memory_utilization"] < 60 / 79.19
+
+
+def test_ranks_that_need_room_before_the_start_get_a_smaller_share() -> None:
+    """On small devices several ranks are advised with the share that is left beside their communication buffers."""
+    found = plan("L4", version="0.33.0", gpus=4, goal=Goal(context=32_000, concurrency=8))
+    parallel = [choice for choice in found.choices if "tensor_parallel_size" in choice.changes]
+
+    assert parallel
+    assert all(choice.changes["gpu_memory_utilization"] < 0.92 for choice in parallel)
+    assert all((choice.verdict, choice.max_concurrency >= 8) == ("starts", True) for choice in parallel)

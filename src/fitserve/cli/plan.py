@@ -94,7 +94,7 @@ def command(
         request = _asked(request, engine)
     plan = make_plan(request)
     output.emit(plan, lambda: _text(plan, output))
-    return _EXIT_CODES[plan.verdict]
+    return EXIT_NO if plan.meets_goal is False and plan.verdict == "starts" else _EXIT_CODES[plan.verdict]
 
 
 def _text(plan: Any, output: Output) -> str:

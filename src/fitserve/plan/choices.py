@@ -174,10 +174,7 @@ def _shares(base: Judged) -> list[Move]:
     options = base.resolved.options
     if options.kv_cache_memory_bytes is not None:
         return []
-    rank = base.ranks[0]
-    used = getattr(rank.used_before_bytes, "high", 0)
-    most = min(_HIGH_SHARE, (rank.total_bytes - used - _SPARE_BYTES // 4) / rank.total_bytes)
-    most = int(most * 100) / 100
+    most = _free_share(base)
     return (
         [({"gpu_memory_utilization": most}, "free")]
         if abs(most - options.gpu_memory_utilization) > 0.004 and most > 0
@@ -185,16 +182,35 @@ def _shares(base: Judged) -> list[Move]:
     )
 
 
+def _free_share(judged: Judged) -> float:
+    """The largest share of the device that is likely to be free at the start, in hundredths."""
+    rank = judged.ranks[0]
+    used = getattr(rank.used_before_bytes, "high", 0)
+    most = min(_HIGH_SHARE, (rank.total_bytes - used - _SPARE_BYTES // 4) / rank.total_bytes)
+    return int(most * 100) / 100
+
+
 def _parallel(request: Request, base: Judged) -> list[Move]:
-    """More devices, by doubling, while the heads divide."""
+    """More devices, by doubling, while the heads divide.
+
+    What several ranks hold before the start (communication buffers) may leave less than the share that is asked for:
+    then the share is lowered with them.
+    """
     options = base.resolved.options
     there = request.gpus or _NODE_DEVICES
-    sizes = (1, 2, 4, 8, 16)
-    return [
-        ({"tensor_parallel_size": size}, "hardware")
-        for size in sizes
-        if options.tensor_parallel_size < size <= there // options.pipeline_parallel_size
-    ]
+    moves: list[Move] = []
+    for size in (1, 2, 4, 8, 16):
+        if not options.tensor_parallel_size < size <= there // options.pipeline_parallel_size:
+            continue
+        changes: dict[str, Any] = {"tensor_parallel_size": size}
+        try:
+            share = _free_share(judge_request(request, changes))
+        except FitserveError:
+            continue
+        if options.kv_cache_memory_bytes is None and 0 < share < options.gpu_memory_utilization:
+            changes["gpu_memory_utilization"] = share
+        moves.append((changes, "hardware"))
+    return moves
 
 
 def _quantised(base: Judged) -> list[Move]:

@@ -54,7 +54,7 @@ def make_plan(request: Request) -> Plan:
         kv_cache=_kv_plan(request, judged),
         max_model_len_that_fits=_longest(judged),
         meets_goal=met,
-        advice=_advice(judged, choices, options.vllm_version),
+        advice=_advice(request, judged, choices, options.vllm_version),
         choices=choices,
         frontier=find_frontier(request) if request.with_frontier else [],
         notes=_notes(request, judged),
@@ -150,7 +150,7 @@ def _longest(judged: Judged) -> Size:
     return Quantity(low=found[0], expected=found[1], high=found[2], basis=basis, source=source)
 
 
-def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]:
+def _advice(request: Request, judged: Judged, choices: list[Choice], version: str) -> list[Advice]:
     """The changes of the choices, each flag once, cheapest choice first."""
     options = judged.resolved.options
     found: dict[str, Advice] = {}
@@ -184,7 +184,9 @@ def _advice(judged: Judged, choices: list[Choice], version: str) -> list[Advice]
             Advice(
                 action="smaller-or-quantized-model",
                 cost="output",
-                why="no settings were found that start here",
+                why="no settings were found that meet the goal here"
+                if request.goal.asked
+                else "no settings were found that start here",
             )
         ]
     return list(found.values())

@@ -92,7 +92,11 @@ def _cache(plan: Plan) -> Iterator[str]:
     if isinstance(cache, KvPlan):
         yield f"  = {'cache':<14}{_count(cache.tokens)} tokens, {_count(cache.num_blocks)} blocks of {cache.block_size}"
         yield f"  = {'a token':<14}{cache.bytes_per_token:,} bytes"
-        yield f"  = {'at once':<14}{cache.max_concurrency:.2f} requests of {plan.settings['max_model_len'].value:,} tokens"
+        length = f"{plan.settings['max_model_len'].value:,} tokens"
+        fitting = (
+            f"{cache.max_concurrency:.2f} requests of" if cache.max_concurrency else "not one request of"
+        )
+        yield f"  = {'at once':<14}{fitting} {length}"
     longest = plan.max_model_len_that_fits
     if isinstance(longest, Quantity):
         yield f"  = {'longest':<14}{_count(longest)} tokens"
