@@ -172,3 +172,11 @@ def test_a_goal_that_is_not_met_is_a_no(model: Path) -> None:
 
     assert 1 == done.returncode
     assert "the goal is not met" in done.stdout
+
+
+def test_an_unknown_device_has_similar_names(model: Path) -> None:
+    """A device that the table does not have is answered with the names that are spelled like it."""
+    done = call(model, "--gpu", "l4x")
+
+    assert 2 == done.returncode
+    assert "did you mean NVIDIA L4" in done.stderr

@@ -1,6 +1,7 @@
 """Plans: what starts, what does not and why, and what would."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -263,3 +264,13 @@ def test_ranks_that_need_room_before_the_start_get_a_smaller_share() -> None:
     assert parallel
     assert all(choice.changes["gpu_memory_utilization"] < 0.92 for choice in parallel)
     assert all((choice.verdict, choice.max_concurrency >= 8) == ("starts", True) for choice in parallel)
+
+
+def test_a_lack_is_told_with_its_own_figures() -> None:
+    """Where free memory lacks only at the far end of what is likely, the figures shown are those of that end."""
+    found = plan("L4", version="0.33.0", gpus=2, tensor_parallel_size=2, max_model_len=32_000)
+    message = found.message
+    sizes = [float(size) for size in re.findall(r"(\d+\.\d+) GiB", message)]
+
+    assert "free memory is below" in message
+    assert sizes[0] > sizes[1]

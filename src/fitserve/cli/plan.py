@@ -284,16 +284,18 @@ def _host(total_bytes: int | None) -> "Device":
 
 
 def _described(name: str | None, total_bytes: int | None) -> "Device":
-    from fitserve.facts.devices import find_device
+    from fitserve.facts.devices import find_device, similar_names
     from fitserve.memory.options import Device
 
     facts = find_device(name) if name else None
     if facts is None:
         if total_bytes is None:
+            similar = " or ".join(similar_names(name or ""))
             raise UsageError(
                 f"no device is called {name!r}",
                 where="--gpu",
-                hint="give its memory too: --gpu-total-gib 23.5",
+                hint=(f"did you mean {similar}? Else " if similar else "")
+                + "give its memory too: --gpu-total-gib 23.5",
             )
         return Device(
             name=name or "device", total_bytes=total_bytes, compute_capability=(8, 0), source="given"

@@ -8,6 +8,7 @@ platform: under WSL2 the driver keeps nothing.
 Source: measured starts of vLLM 0.6 to 0.28; compute capabilities and multiprocessors as the makers publish them.
 """
 
+import difflib
 import re
 from functools import cache
 from importlib.resources import files
@@ -75,6 +76,13 @@ def find_device(name: str) -> DeviceFacts | None:
         if _words(match) <= words
     ]
     return max(found, key=lambda item: item[:2])[2] if found else None
+
+
+def similar_names(name: str) -> list[str]:
+    """The names of the table that are spelled most like one that it does not have; at most three."""
+    spellings = {match: device.name for device in catalogue() for match in device.matches}
+    found = difflib.get_close_matches(name.lower(), spellings, n=3, cutoff=0.5)
+    return list(dict.fromkeys(spellings[match] for match in found))
 
 
 def _words(text: str) -> frozenset[str]:

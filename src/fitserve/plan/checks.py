@@ -148,12 +148,14 @@ def _compared(
     """A need against what the device has left: at the least, the expected and the most that is likely."""
     if needed(_high) <= _available(rank, _high):
         return None
-    message = f"{words}: {gib(needed(_expected))} needed, {gib(_available(rank, _expected))} there"
+    is_expected = needed(_expected) > _available(rank, _expected)
+    # The figures are those of the case that is told: an expected lack, or one at the far end of what is likely.
+    choose = _expected if is_expected else _high
     return Problem(
         cause=cause,
-        message=message,
+        message=f"{words}: {gib(needed(choose))} needed, {gib(_available(rank, choose))} there",
         sure=needed(_low) > _available(rank, _low),
-        expected=needed(_expected) > _available(rank, _expected),
+        expected=is_expected,
     )
 
 
