@@ -274,3 +274,10 @@ def test_a_lack_is_told_with_its_own_figures() -> None:
 
     assert "free memory is below" in message
     assert sizes[0] > sizes[1]
+
+
+def test_a_length_that_vllm_fits_itself_is_never_too_long() -> None:
+    """With max_model_len -1 vLLM takes what fits: it starts, with the least memory that is likely too."""
+    found = plan("L4", version="0.33.0", max_model_len=-1)
+
+    assert ("starts", None) == (found.verdict, found.cause)

@@ -175,7 +175,9 @@ def _cache_problem(
 
 def _refusal(cache: KvCache | Refusal | Unknown, resolved: Resolved) -> Refusal | None:
     if isinstance(cache, Refusal):
-        return cache
+        # Where vLLM fits the length by itself, it takes a shorter one instead of refusing.
+        fits_shorter = resolved.auto_fit and cache.estimated_max_model_len > 0
+        return None if fits_shorter and cache.cause == "kv-cache-smaller-than-context" else cache
     if not isinstance(cache, KvCache):
         return None
     options = resolved.options
