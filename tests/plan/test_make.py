@@ -281,3 +281,11 @@ def test_a_length_that_vllm_fits_itself_is_never_too_long() -> None:
     found = plan("L4", version="0.33.0", max_model_len=-1)
 
     assert ("starts", None) == (found.verdict, found.cause)
+
+
+def test_a_release_that_is_not_known_yet_is_said() -> None:
+    """A release newer than the table is planned by the newest rules, and the plan says so."""
+    found = plan("H100", version="9.9")
+
+    assert any("9.9 is newer than what is known here" in note for note in found.notes)
+    assert not any("newer than" in note for note in plan("H100", version="0.33.0").notes)

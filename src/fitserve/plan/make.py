@@ -3,7 +3,7 @@
 import msgspec
 
 from fitserve.diagnose.finding import Advice, Direction
-from fitserve.memory.history import has_flag
+from fitserve.memory.history import NEWEST, has_flag, release
 from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.resolve import Resolved
 from fitserve.plan.ask import compared
@@ -195,6 +195,8 @@ def _advice(request: Request, judged: Judged, choices: list[Choice], version: st
 def _notes(request: Request, judged: Judged) -> list[str]:
     rank, options = judged.ranks[0], judged.resolved.options
     notes = []
+    if release(request.version) > release(NEWEST):
+        notes.append(f"vLLM {request.version} is newer than what is known here: the rules of {NEWEST} count")
     if isinstance(request.asked, Asked):
         notes.append(compared(request, request.asked))
     elif request.asked is not None:

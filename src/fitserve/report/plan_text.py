@@ -42,7 +42,7 @@ def render_plan(plan: Plan, *, colored: bool = False) -> str:
 
 
 def _lines(plan: Plan, *, colored: bool) -> Iterator[str]:
-    head = f"plan[{plan.cause or 'starts'}]"
+    head = f"plan[{plan.cause or plan.verdict}]"
     if colored:
         head = click.style(head, fg=_COLORS[plan.verdict], bold=True)
     yield f"{head}: {_VERDICTS[plan.verdict]}: {plan.message}"
