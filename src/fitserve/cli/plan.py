@@ -139,8 +139,7 @@ def _request(
         environment=_environment(launch),
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
         argv=launch.argv if is_pasted else (),
-        measured=calibration.measured if calibration else {},
-        measured_with=calibration.settings if calibration else {},
+        observed=calibration.observed if calibration else None,
         with_frontier=frontier,
     )
 

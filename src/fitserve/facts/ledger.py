@@ -17,7 +17,7 @@ _TERMS = {
     "activation_gib": "activation_bytes",
     "non_torch_gib": "non_torch_bytes",
     "graph_estimate_gib": "cuda_graph_bytes",
-    "graphs_gib": "cuda_graph_bytes",
+    "graphs_gib": "captured_bytes",
     "available_gib": "kv_cache_bytes",
 }
 
@@ -33,7 +33,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         weights_bytes: the model.
         activation_bytes: the peak of the profile run above what stays.
         non_torch_bytes: NCCL, contexts, other libraries.
-        cuda_graph_bytes: captured, or estimated before the capture.
+        cuda_graph_bytes: the estimate of the graphs, before they are captured.
+        captured_bytes: what the captured graphs took.
         kv_cache_bytes: what is left for the cache; below zero where nothing is.
     """
 
@@ -45,6 +46,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: Quantity | Unknown = _UNSEEN
     non_torch_bytes: Quantity | Unknown = _UNSEEN
     cuda_graph_bytes: Quantity | Unknown = _UNSEEN
+    captured_bytes: Quantity | Unknown = _UNSEEN
     kv_cache_bytes: Quantity | Unknown = _UNSEEN
 
 

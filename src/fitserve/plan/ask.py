@@ -19,7 +19,7 @@ from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.rank_weights import rank_weights
 from fitserve.memory.weights.ranks import RankWeights
 from fitserve.plan.asked import Asked
-from fitserve.plan.request import Request, resolve_request, still_valid
+from fitserve.plan.request import Request, measured_terms, resolve_request
 from fitserve.units import Quantity, Unknown, gib
 
 _ASKED = (
@@ -155,7 +155,7 @@ def _question(request: Request, resolved: Resolved) -> Question | Unknown:
         RankWeights(rank=rank, param_bytes=nothing, buffer_bytes=nothing)
         for rank in range(options.tensor_parallel_size)
     ]
-    measured = still_valid(request, resolved)
+    measured = measured_terms(request, resolved)
     left = rank_budgets(config, resolved, empty, measured)[0].kv_cache_bytes
     is_open = resolved.auto_fit or options.cpu_offload_bytes > 0
     sizes = () if is_open or isinstance(left, Unknown) else (left.low, left.expected, left.high)

@@ -7,9 +7,10 @@ import msgspec
 
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.serve_options import arity
+from fitserve.plan.observed import Observed
 from fitserve.units import Quantity
 
-_TERMS = ("weights_bytes", "activation_bytes", "non_torch_bytes", "cuda_graph_bytes")
+_TERMS = ("weights_bytes", "activation_bytes", "non_torch_bytes", "cuda_graph_bytes", "captured_bytes")
 _SETTINGS = (
     "max_model_len",
     "gpu_memory_utilization",
@@ -39,13 +40,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         settings: vLLM's settings as the log shows them.
         version: the release, None where it is not shown.
         total_bytes: the device's memory, None where it is not shown.
-        measured: the terms of the tightest rank's memory, and what the device held when vLLM first looked.
+        observed: the tightest rank's memory, and what the device held when vLLM first looked.
     """
 
     settings: dict[str, Any]
     version: str | None
     total_bytes: int | None
-    measured: dict[str, Quantity]
+    observed: Observed
 
 
 def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
@@ -61,15 +62,22 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
     total, free = _expected(rank, "total_bytes"), _expected(rank, "free_bytes")
     if total is not None and free is not None:
         measured["used_before_bytes"] = Quantity.exact(max(0, total - free), "measured", source)
+    settings = {
+        name: value
+        for name, value in diagnosis.settings.items()
+        if name in _SETTINGS and arity(name) is not None and _is_plain(value)
+    }
     return Calibration(
-        settings={
-            name: value
-            for name, value in diagnosis.settings.items()
-            if name in _SETTINGS and arity(name) is not None and _is_plain(value)
-        },
+        settings=settings,
         version=diagnosis.vllm_version,
         total_bytes=total,
-        measured=measured,
+        observed=Observed(
+            source=source,
+            given=settings,
+            terms=measured,
+            kv_cache_bytes=_quantity(rank.get("kv_cache_bytes"), source),
+            failed=diagnosis.cause if diagnosis.failed else None,
+        ),
     )
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from fitserve.facts.checkpoint import Checkpoint
+from fitserve.memory.budget import RankBudget, rank_budgets
 from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
 from fitserve.memory.weights.rank_weights import loaded_bytes, rank_weights
 from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
+from fitserve.plan.observed import Observed, carried_over
 from fitserve.plan.values import Goal
 from fitserve.units import Quantity, Unknown
 
@@ -30,8 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         environment: variables that vLLM would see.
         goal: what is needed.
         argv: the command that was pasted; empty where there was none.
-        measured: terms of the budget that a log of such a start shows, by name.
-        measured_with: the settings that they were measured with.
+        observed: what an earlier start of this launch has shown.
         with_frontier: the frontier is wanted.
         asked: what an engine says of the model, or why it does not; None where none was asked.
     """
@@ -45,8 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     environment: Mapping[str, str] = {}
     goal: Goal = Goal()
     argv: tuple[str, ...] = ()
-    measured: Mapping[str, Quantity] = {}
-    measured_with: Mapping[str, Any] = {}
+    observed: Observed | None = None
     with_frontier: bool = False
     asked: Asked | Unknown | None = None
 
@@ -55,26 +55,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Bytes of the tensors that vLLM loads, as the headers say; the same for all settings."""
         return loaded_bytes(self.checkpoint)
 
-
-_DECIDES = {
-    "weights_bytes": (
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "dtype",
-        "quantization",
-        "cpu_offload_bytes",
-    ),
-    "activation_bytes": (
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-    ),
-    "non_torch_bytes": ("tensor_parallel_size", "pipeline_parallel_size"),
-    "used_before_bytes": ("tensor_parallel_size", "pipeline_parallel_size"),
-    "cuda_graph_bytes": ("max_num_seqs", "tensor_parallel_size", "enforce_eager"),
-}
-"""The settings that a term depends on: a measured one counts while these are as they were."""
+    @cached_property
+    def observed_start(self) -> tuple[Resolved, RankBudget] | None:
+        """The settings of the start that was observed, and the model's budget for them."""
+        if self.observed is None:
+            return None
+        resolved = resolve(
+            self.checkpoint.config,
+            self.observed.given,
+            version=self.version,
+            device=self.device,
+            environment=self.environment,
+        )
+        return resolved, _rank_budgets(self, resolved)[0]
 
 
 def resolve_request(request: Request, changes: Mapping[str, Any] | None = None) -> Resolved:
@@ -103,7 +96,7 @@ def judge_request(request: Request, changes: Mapping[str, Any] | None = None) ->
         resolved,
         weights or rank_weights(request.checkpoint, resolved.options, request.loaded_bytes),
         gpus=request.gpus,
-        measured=still_valid(request, resolved),
+        measured=measured_terms(request, resolved),
         caches=asked.caches(resolved.options) if asked else None,
     )
 
@@ -129,19 +122,15 @@ def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) 
     return found.max_concurrency if isinstance(found, KvCache) else 0.0
 
 
-def still_valid(request: Request, resolved: Resolved) -> dict[str, Quantity]:
-    """The measured terms whose settings are as they were when they were measured."""
-    if not request.measured:
+def measured_terms(request: Request, resolved: Resolved) -> dict[str, Quantity]:
+    """The terms of the budget that an earlier start corrects; empty where there was none."""
+    start = request.observed_start
+    if request.observed is None or start is None:
         return {}
-    before = resolve(
-        request.checkpoint.config,
-        request.measured_with,
-        version=request.version,
-        device=request.device,
-        environment=request.environment,
-    ).options
-    return {
-        name: size
-        for name, size in request.measured.items()
-        if all(getattr(before, key) == getattr(resolved.options, key) for key in _DECIDES.get(name, ()))
-    }
+    return carried_over(request.observed, start[1], _rank_budgets(request, resolved)[0], start[0])
+
+
+def _rank_budgets(request: Request, resolved: Resolved) -> tuple[RankBudget, ...]:
+    """The budget as the model alone reckons it."""
+    weights = rank_weights(request.checkpoint, resolved.options, request.loaded_bytes)
+    return rank_budgets(request.checkpoint.config, resolved, weights)

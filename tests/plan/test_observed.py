@@ -1,0 +1,122 @@
+"""What an earlier start has shown corrects the plan of the next one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.model_config import parse_config
+from fitserve.plan.judge import Judged
+from fitserve.plan.observed import Observed
+from fitserve.plan.request import Request, judge_request
+from fitserve.units import GIB, Quantity
+from tests.plan.test_make import LLAMA_8B, device
+
+START = {"max_model_len": 4096, "max_num_batched_tokens": 16384}
+
+
+def request(observed: Observed | None = None, gpu: str = "H100") -> Request:
+    """The 8B model on one device."""
+    return Request(
+        checkpoint=Checkpoint(config=parse_config(msgspec.json.encode(LLAMA_8B))),
+        model="llama",
+        device=device(gpu),
+        given=START,
+        version="0.19.0",
+        observed=observed,
+    )
+
+
+def judged(observed: Observed | None, gpu: str = "H100", **changes: Any) -> Judged:
+    """A start of it, with changed settings."""
+    return judge_request(request(observed, gpu), changes)
+
+
+def cache_gib(start: Judged) -> tuple[float, float, float]:
+    """The KV cache memory of the first rank: least, expected, most."""
+    size = start.ranks[0].kv_cache_bytes
+    assert isinstance(size, Quantity)
+    return size.low / GIB, size.expected / GIB, size.high / GIB
+
+
+def shown(cache: str, **terms: str) -> Observed:
+    """A start that printed its cache memory and some terms."""
+    return Observed(
+        source="serve.log",
+        given=START,
+        terms={f"{name}_bytes": Quantity.printed_gib(text, "line 7") for name, text in terms.items()},
+        kv_cache_bytes=Quantity.printed_gib(cache, "line 9"),
+    )
+
+
+@given(st.floats(30, 56.2))
+def test_the_same_settings_give_the_printed_cache(cache: float) -> None:
+    """Whatever the model thinks, while weights and cache are within the share: a second start of the same settings has what the first one printed, to the rounding."""
+    low, expected, high = cache_gib(judged(shown(f"{cache:.2f}", weights="14.99")))
+
+    assert expected == pytest.approx(cache, abs=0.006)
+    assert high - low < 0.05
+
+
+def test_a_larger_share_adds_exactly_its_bytes() -> None:
+    """The share is arithmetic: nothing of it is in doubt."""
+    observed = shown("51.33", weights="14.99")
+    more = cache_gib(judged(observed, gpu_memory_utilization=0.95))[1]
+    total = device("H100").total_bytes / GIB
+
+    assert more == pytest.approx(51.33 + 0.05 * total, abs=0.006)
+
+
+def test_a_larger_batch_leaves_doubt_in_the_change_alone() -> None:
+    """Activation grows with the batch; the doubt is smaller than that of a plan without the log."""
+    observed = shown("51.33", weights="14.99")
+    low, expected, high = cache_gib(judged(observed, max_num_batched_tokens=32768))
+    blind_low, _, blind_high = cache_gib(judged(None, max_num_batched_tokens=32768))
+
+    assert expected < 51.33
+    assert 0 < high - low < blind_high - blind_low
+
+
+def test_captured_graphs_are_not_taken_from_the_cache() -> None:
+    """Graphs that a release does not reserve lie beside the cache, whatever a log says that they took."""
+    observed = msgspec.structs.replace(
+        shown("51.33", weights="14.99"),
+        terms={
+            "weights_bytes": Quantity.printed_gib("14.99", "line 7"),
+            "captured_bytes": Quantity.printed_gib("1.50", "line 12"),
+        },
+    )
+
+    assert cache_gib(judged(observed))[1] == pytest.approx(51.33, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("cause", "setting", "to"),
+    [
+        ("profile-run-oom", "max_num_batched_tokens", 2048),
+        ("graph-capture-oom", "gpu_memory_utilization", 0.8),
+        ("sampler-warmup-oom", "gpu_memory_utilization", 0.8),
+        ("serving-oom", "gpu_memory_utilization", 0.8),
+    ],
+)
+def test_a_start_that_ran_out_of_memory_is_not_called_a_start_again(
+    cause: str, setting: str, to: Any
+) -> None:
+    """The same settings are expected to fail; a change in the right direction may start."""
+    gpu = "RTX 4090"
+    blind = judged(None, gpu)
+    observed = Observed(source="serve.log", given=START, failed=cause)
+
+    assert blind.verdict == "starts"
+    assert judged(observed, gpu).verdict != "starts"
+    assert judged(observed, gpu, **{setting: to}).verdict != "does-not-start"
+
+
+def test_weights_that_did_not_fit_do_not_fit_again() -> None:
+    """Only fewer weights on each device help."""
+    observed = Observed(source="serve.log", given=START, failed="weights-do-not-fit")
+
+    assert judged(observed, max_model_len=1024).verdict == "does-not-start"
