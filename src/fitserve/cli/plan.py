@@ -1,6 +1,5 @@
 """``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
 _LAUNCH = "launch"
-_VARIABLES = (
-    "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
-    "VLLM_CPU_KVCACHE_SPACE",
-    "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
-    "VLLM_USE_V1",
-    "VLLM_USE_V2_MODEL_RUNNER",
-)
 _HINT = "fitserve plan MODEL --gpu H100, or fitserve plan --gpu H100 -- vllm serve MODEL ..."
 
 
@@ -113,6 +105,7 @@ def _request(
 ) -> "Request":
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
+    from fitserve.plan.from_launch import given_settings, image_release, plan_variables
     from fitserve.plan.overrides import overridden
     from fitserve.plan.request import Request
     from fitserve.plan.values import Goal
@@ -124,11 +117,11 @@ def _request(
     version = _version(
         asked["vllm_version"]
         or (calibration.version if calibration else None)
-        or _tag(launch)
+        or image_release(launch)
         or getattr(engine, "version", None)
     )
     device, probed = _device(asked, calibration)
-    given = {**(calibration.settings if calibration else {}), **_given(launch)}
+    given = {**(calibration.settings if calibration else {}), **given_settings(launch)}
     return Request(
         checkpoint=overridden(read_checkpoint(launch.model, revision=launch.value("revision")), given),
         model=launch.model,
@@ -136,7 +129,7 @@ def _request(
         given=given,
         version=version or NEWEST,
         gpus=asked["gpus"] or probed,
-        environment=_environment(launch),
+        environment=plan_variables(launch),
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
         argv=launch.argv if is_pasted else (),
         observed=calibration.observed if calibration else None,
@@ -187,38 +180,6 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
     return (with_words(launch, words) if words else launch), True
 
 
-def _given(launch: "Launch") -> dict[str, Any]:
-    """The options by name; a dotted part goes into its JSON value."""
-    given: dict[str, Any] = {}
-    for option in launch.options:
-        head, _, path = option.name.partition(".")
-        if not path:
-            given[head] = option.value
-            continue
-        inner = given.setdefault(head, {})
-        if isinstance(inner, dict):
-            inner[path] = option.value
-    for name in ("model", "revision"):
-        given.pop(name, None)
-    return given
-
-
-def _environment(launch: "Launch") -> dict[str, str]:
-    """The variables that decide a plan, as the launch sets them; a container's are its own."""
-    from fitserve.facts.command import variable
-
-    found = {name: variable(launch, name, {}) for name in _VARIABLES}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _tag(launch: "Launch") -> str | None:
-    """The release that a container's image names: ``vllm/vllm-openai:v0.19.0``."""
-    if launch.container is None:
-        return None
-    tag = re.search(r":v?(\d+\.\d+\.\d+)\b", launch.argv[launch.container.image])
-    return tag[1] if tag else None
-
-
 def _version(text: str | None) -> str | None:
     from packaging.version import InvalidVersion, Version
 
@@ -248,16 +209,17 @@ def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[
     """The device as it is described, as the log shows it, or as this machine has it; and how many there are."""
     import msgspec
 
+    from fitserve.plan.device import described_device, host_device, probed_device
     from fitserve.units import GIB
 
     total = asked["gpu_total_gib"]
     total_bytes = round(total * GIB) if total else calibration.total_bytes if calibration else None
     if (asked["gpu"] or "").lower() == "cpu":
-        device, count = _host(total_bytes), None
+        device, count = host_device(total_bytes), None
     elif asked["gpu"] or total_bytes:
-        device, count = _described(asked["gpu"], total_bytes), None
+        device, count = described_device(asked["gpu"], total_bytes), None
     else:
-        device, count = _probed()
+        device, count = probed_device()
     free = asked["gpu_free_gib"]
     if free is None:
         return device, count
@@ -267,67 +229,3 @@ def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[
             "more is free than the device has", where="--gpu-free-gib", hint="give --gpu-total-gib too"
         )
     return msgspec.structs.replace(device, free_bytes=free_bytes), count
-
-
-def _host(total_bytes: int | None) -> "Device":
-    """The CPU backend with the memory given, else with this machine's."""
-    from fitserve.facts.host import probe_host
-    from fitserve.memory.options import Device
-
-    if total_bytes is not None:
-        return Device(name="CPU", total_bytes=total_bytes)
-    found = probe_host()
-    return Device(
-        name="CPU", total_bytes=found.total_bytes, free_bytes=found.available_bytes, source="probed"
-    )
-
-
-def _described(name: str | None, total_bytes: int | None) -> "Device":
-    from fitserve.facts.devices import find_device, similar_names
-    from fitserve.memory.options import Device
-
-    facts = find_device(name) if name else None
-    if facts is None:
-        if total_bytes is None:
-            similar = " or ".join(similar_names(name or ""))
-            raise UsageError(
-                f"no device is called {name!r}",
-                where="--gpu",
-                hint=(f"did you mean {similar}? Else " if similar else "")
-                + "give its memory too: --gpu-total-gib 23.5",
-            )
-        return Device(
-            name=name or "device", total_bytes=total_bytes, compute_capability=(8, 0), source="given"
-        )
-    return Device(
-        name=facts.name,
-        total_bytes=total_bytes or facts.total_bytes,
-        compute_capability=facts.compute_capability,
-        unified=facts.unified,
-        multiprocessors=facts.multiprocessors,
-        source="given" if total_bytes else f"catalogue, {facts.source}",
-    )
-
-
-def _probed() -> "tuple[Device, int]":
-    from fitserve.facts.devices import find_device
-    from fitserve.facts.machine import probe_devices
-    from fitserve.memory.options import Device
-
-    found = probe_devices()
-    if not found:
-        raise MachineError(
-            "this machine has no GPU that answers", hint="describe the one that is meant: --gpu H100"
-        )
-    tightest = min(found, key=lambda one: one.free_bytes)
-    facts = find_device(tightest.name)
-    device = Device(
-        name=tightest.name,
-        total_bytes=tightest.total_bytes,
-        free_bytes=min(tightest.free_bytes, tightest.total_bytes),
-        compute_capability=tightest.compute_capability or (facts.compute_capability if facts else None),
-        unified=facts.unified if facts else False,
-        multiprocessors=facts.multiprocessors if facts else None,
-        source=tightest.source,
-    )
-    return device, len(found)

@@ -1,0 +1,45 @@
+"""What a launch tells a plan: its settings, the variables that count, and the release that its image names."""
+
+import re
+from typing import Any
+
+from fitserve.facts.command import Launch, variable
+
+_VARIABLES = (
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    "VLLM_CPU_KVCACHE_SPACE",
+    "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
+    "VLLM_USE_V1",
+    "VLLM_USE_V2_MODEL_RUNNER",
+)
+"""The variables that decide a plan."""
+
+
+def given_settings(launch: Launch) -> dict[str, Any]:
+    """The options by name; a dotted part goes into its JSON value."""
+    given: dict[str, Any] = {}
+    for option in launch.options:
+        head, _, path = option.name.partition(".")
+        if not path:
+            given[head] = option.value
+            continue
+        inner = given.setdefault(head, {})
+        if isinstance(inner, dict):
+            inner[path] = option.value
+    for name in ("model", "revision"):
+        given.pop(name, None)
+    return given
+
+
+def plan_variables(launch: Launch) -> dict[str, str]:
+    """The variables that decide a plan, as the launch sets them; a container's are its own."""
+    found = {name: variable(launch, name, {}) for name in _VARIABLES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def image_release(launch: Launch) -> str | None:
+    """The release that a container's image names: ``vllm/vllm-openai:v0.19.0``."""
+    if launch.container is None:
+        return None
+    tag = re.search(r":v?(\d+\.\d+\.\d+)\b", launch.argv[launch.container.image])
+    return tag[1] if tag else None
