@@ -1,14 +1,19 @@
 """A model's ``config.json``, read with care: nothing in it is trusted, nothing of it is run."""
 
 import json
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
 from fitserve.errors import InputError
+from fitserve.facts.config_check import check_config
 
 _TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where multimodal configurations keep the language model. Source: vLLM 0.32 ``transformers_utils/config.py``."""
+
+_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+"""What an editor may put before a text, which Python's JSON refuses."""
 
 _LARGEST = 1 << 40
 """No count in a configuration is larger; what is, is damage."""
@@ -90,14 +95,22 @@ def parse_config(text: bytes, *, source: str = "config.json", hf_quant: bytes | 
         hf_quant: the bytes of ``hf_quant_config.json`` beside it.
 
     Raises:
-        InputError: it is no JSON object.
+        InputError: it is no JSON object, or a value in it cannot be.
     """
-    data = _read_object(text, source)
-    quant = None if hf_quant is None else _read_object(hf_quant, "hf_quant_config.json")
-    return ModelConfig(data=data, text=_language_part(data), hf_quant=quant, source=source)
+    data = read_object(text, source)
+    quant_source = str(PurePath(source).with_name("hf_quant_config.json"))
+    quant = None if hf_quant is None else read_object(hf_quant, quant_source)
+    language = _language_part(data)
+    check_config(data, language, source)
+    return ModelConfig(data=data, text=language, hf_quant=quant, source=source)
 
 
-def _read_object(text: bytes, source: str) -> dict[str, Any]:
+def read_object(text: bytes, source: str) -> dict[str, Any]:
+    """A JSON object in UTF-8, as transformers reads it; of a key that stands twice the last value counts.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -109,9 +122,22 @@ def _read_object(text: bytes, source: str) -> dict[str, Any]:
 
 def _read_python_json(text: bytes, source: str) -> object:
     """JSON as Python writes it: ``Infinity`` and ``NaN`` count, as in some published configurations."""
+    mark = next((name for start, name in _MARKS.items() if text.startswith(start)), None)
+    if mark is not None:
+        raise InputError(
+            f"it begins with the byte order mark of {mark}",
+            where=source,
+            hint="vLLM reads UTF-8 without a mark: save it so",
+        )
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text.decode("utf-8"))
+    except RecursionError:
+        raise InputError("it is nested too deep", where=source) from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"it is not in UTF-8: {error.reason} at byte {error.start:,}", where=source
+        ) from error
+    except ValueError as error:
         raise InputError(f"it is no JSON: {error}", where=source) from error
 
 

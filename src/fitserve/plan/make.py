@@ -3,6 +3,7 @@
 import msgspec
 
 from fitserve.diagnose.finding import Advice, Direction
+from fitserve.errors import InputError
 from fitserve.memory.history import NEWEST, has_flag, release
 from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.resolve import Resolved
@@ -16,7 +17,8 @@ from fitserve.plan.request import Request, judge_request
 from fitserve.plan.values import RISK, Choice, Confidence, KvPlan, Plan, Setting
 from fitserve.units import Basis, Quantity, Size, Unknown, gib
 
-_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes")
+_MOST_WEIGHTS = 1 << 50
+_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes", "lora")
 _WORDS = {
     "gpu_memory_utilization": "more of the device for the KV cache",
     "max_model_len": "a shorter context needs less KV cache",
@@ -36,6 +38,7 @@ def make_plan(request: Request) -> Plan:
         UsageError: a setting is wrong.
     """
     judged = judge_request(request)
+    _refuse_absurd(request, judged)
     met = meets(judged, request, low=True) if request.goal.asked else None
     wanted = judged.verdict != "starts" or met is False
     choices = find_choices(request, judged) if wanted and judged.unknown is None else []
@@ -60,6 +63,22 @@ def make_plan(request: Request) -> Plan:
         notes=_notes(request, judged),
         command=choices[0].command if choices else command_with(request, {}),
     )
+
+
+def _refuse_absurd(request: Request, judged: Judged) -> None:
+    """Each number of a configuration may be possible and their product not.
+
+    Raises:
+        InputError: a rank's weights are beyond a pebibyte.
+    """
+    for rank in judged.ranks:
+        weights = rank.weights_bytes
+        if isinstance(weights, Quantity) and weights.high > _MOST_WEIGHTS:
+            raise InputError(
+                f"the configuration amounts to {gib(weights.high)} of weights on one rank",
+                where=f"{request.checkpoint.config.source}: hidden_size, num_hidden_layers, vocab_size",
+                hint="the file is damaged, or was written by hand: download it again",
+            )
 
 
 def _confidence(judged: Judged) -> Confidence:
@@ -211,8 +230,6 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         notes.append(
             f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
         )
-    if request.given.get("enable_lora"):
-        notes.append("the memory of LoRA adapters is not counted")
     if options.num_speculative_tokens:
         notes.append("the weights and the cache of a draft model are not counted")
     if options.device.unified:

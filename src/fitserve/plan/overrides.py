@@ -1,5 +1,6 @@
 """A configuration with what the launch overrides in it: ``--hf-overrides`` and ``--rope-scaling``."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,13 @@ import msgspec
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.facts.model_config import parse_config
 
+_OPTIONS = ("rope_scaling", "rope_theta", "hf_overrides")
+
 
 def overridden(checkpoint: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
     """The checkpoint with its configuration as vLLM sees it.
+
+    An error in what is overridden names the option beside the file.
 
     Source: ``hf_overrides`` and ``rope_scaling`` in ``config/model.py`` of vLLM 0.6.4 to 0.33.0: keys are set one by one,
     nested objects are merged.
@@ -20,7 +25,7 @@ def overridden(checkpoint: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
         given: the settings of the launch by vLLM's names.
     """
     changes: dict[str, Any] = {}
-    for name in ("rope_scaling", "rope_theta"):
+    for name in _OPTIONS[:2]:
         if given.get(name) is not None:
             changes[name] = given[name]
     overrides = given.get("hf_overrides")
@@ -29,9 +34,12 @@ def overridden(checkpoint: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
     if not changes:
         return checkpoint
     config = checkpoint.config
-    merged = parse_config(msgspec.json.encode(_merged(config.data, changes)), source=config.source)
+    changed = ", ".join(f"--{name.replace('_', '-')}" for name in _OPTIONS if given.get(name) is not None)
+    text = json.dumps(_merged(config.data, changes)).encode()
+    merged = parse_config(text, source=f"{config.source} with {changed}")
     return msgspec.structs.replace(
-        checkpoint, config=msgspec.structs.replace(merged, hf_quant=config.hf_quant)
+        checkpoint,
+        config=msgspec.structs.replace(merged, hf_quant=config.hf_quant, source=config.source),
     )
 
 

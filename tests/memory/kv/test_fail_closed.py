@@ -46,14 +46,14 @@ def config_of(data: dict[str, Any]) -> ModelConfig:
         (LLAMA, {"num_speculative_tokens": 3, "speculative_method": "mtp"}, "LlamaForCausalLM"),
         (LLAMA, {"device": GAUDI}, "Gaudi 3"),
         ({**LLAMA, "num_hidden_layers": None}, {}, "num_hidden_layers"),
-        ({**LLAMA, "layer_types": ["full_attention", "new_attention"]}, {}, "new_attention"),
+        ({**LLAMA, "layer_types": ["full_attention", "new_attention"] * 16}, {}, "new_attention"),
         (
             {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True},
             {},
             "use_sliding_window",
         ),
         (QWEN_NEXT, {"vllm_version": "0.10.2"}, "0.11"),
-        ({**QWEN_NEXT, "layer_types": ["convolution"]}, {}, "convolution"),
+        ({**QWEN_NEXT, "layer_types": ["convolution"] * 32}, {}, "convolution"),
     ],
 )
 def test_a_missing_piece_is_named(data: dict[str, Any], options: dict[str, Any], named: str) -> None:

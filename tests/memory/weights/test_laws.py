@@ -86,8 +86,8 @@ def test_stages_divide_the_layers(layers: int, stages: int) -> None:
 @given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.text(max_size=12), st.integers(-5, 5)))
 def test_a_poor_configuration_is_an_input_error(architecture: str, noise: dict[str, int]) -> None:
     """A configuration without its numbers is refused, or unknown; it never breaks."""
-    config = parse_config(json.dumps({**noise, "architectures": [architecture]}).encode())
     try:
+        config = parse_config(json.dumps({**noise, "architectures": [architecture]}).encode())
         found = rank_weights(Checkpoint(config=config), EngineOptions())
     except InputError:
         return
@@ -129,8 +129,8 @@ def test_an_absurd_number_of_layers_is_an_input_error() -> None:
     with pytest.raises(InputError) as caught:
         weights({**CONFIGS["llama"], "num_hidden_layers": 1 << 40})
 
-    assert "1,099,511,627,776 layers cannot be" in caught.value.what
-    assert caught.value.where.endswith("num_hidden_layers or n_layer")
+    assert caught.value.what == "1,099,511,627,776 is not between 1 and 1,000"
+    assert caught.value.where.endswith("num_hidden_layers")
 
 
 def test_an_unknown_architecture_is_named() -> None:

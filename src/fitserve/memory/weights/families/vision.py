@@ -47,7 +47,7 @@ def qwen2_tower(build: Build) -> None:
     part, inventory = build.part("vision_config"), build.inventory
     hidden, depth = build.of(part, "embed_dim"), build.of(part, "depth")
     heads = build.of(part, "num_heads")
-    intermediate = int(hidden * float(part.get("mlp_ratio", 4)))
+    intermediate = int(hidden * float(part.get("mlp_ratio") or 4))
     merged = hidden * build.of(part, "spatial_merge_size", default=2) ** 2
     out = build.of(part, "hidden_size")
     patches = build.of(part, "patch_size") ** 2 * build.of(part, "temporal_patch_size", default=2)

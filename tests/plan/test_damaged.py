@@ -1,0 +1,266 @@
+"""Damaged models: a plan, or an error that names file and key; never a traceback, never an absurd number."""
+
+import copy
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fitserve.errors import InputError
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.checkpoint.safetensors_header import header_length, parse_header
+from fitserve.facts.model_config import parse_config
+from fitserve.memory.options import Device
+from fitserve.plan.make import make_plan
+from fitserve.plan.request import Request
+from fitserve.plan.values import KvPlan, Plan
+from fitserve.report.plan_text import render_plan
+from fitserve.units import Quantity, Size
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "memory" / "kv" / "vllm_configs.json").read_text(encoding="utf-8")
+)
+VISION = {
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "model_type": "qwen2_vl",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "vision_config": {
+        "depth": 32,
+        "embed_dim": 1280,
+        "hidden_size": 1536,
+        "mlp_ratio": 4,
+        "num_heads": 16,
+        "in_chans": 3,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    },
+    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+}
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+CONFIGS |= {"vision": VISION, "fp8": {**CONFIGS["llamafull"], "quantization_config": FP8}}
+DEVICE = Device(name="H100", total_bytes=80 << 30, compute_capability=(9, 0))
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 130),
+    st.integers(-(1 << 90), 1 << 90),
+    st.floats(),
+    st.text(max_size=6),
+    st.sampled_from(["4096", [], {}, [[]], [None], ["x"], {"rope_type": 3}, {"quant_method": "awq"}]),
+)
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What comes of it: the value, or the one kind of error that is expected."""
+    try:
+        return work()
+    except InputError as error:
+        return error
+
+
+def paths(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a configuration."""
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in inner:
+        yield (*path, key)
+        yield from paths(value, (*path, key))
+
+
+def mutated(config: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The configuration with one value replaced."""
+    found = copy.deepcopy(config)
+    place: Any = found
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return found
+
+
+def plan_of(config: dict[str, Any], **given: Any) -> Plan:
+    """The plan for a configuration on one H100."""
+    parsed = parse_config(json.dumps(config).encode(), source="model/config.json")
+    checkpoint = Checkpoint(config=parsed, source="model")
+    return make_plan(
+        Request(
+            checkpoint=checkpoint,
+            model="model",
+            device=DEVICE,
+            given=given,
+            version="0.32.0",
+            with_frontier=True,
+        )
+    )
+
+
+def sizes_of(plan: Plan) -> Iterator[Size]:
+    """Every size of a plan that counts something; what is left for the cache may be less than nothing."""
+    yield plan.max_model_len_that_fits
+    for rank in plan.budget:
+        yield from (rank.weights_bytes, rank.activation_bytes, rank.non_torch_bytes, rank.cuda_graph_bytes)
+    if isinstance(plan.kv_cache, KvPlan):
+        yield from (plan.kv_cache.tokens, plan.kv_cache.num_blocks)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(sorted(CONFIGS)), st.data(), st.sampled_from([1, 2, 3, 8]))
+def test_one_wrong_value(name: str, data: st.DataObject, ranks: int) -> None:
+    """A plan without an absurd number and a text of it, or an error that names the file and a key."""
+    path = data.draw(st.sampled_from(list(paths(CONFIGS[name]))))
+    config = mutated(CONFIGS[name], path, data.draw(VALUES))
+    plan = outcome(lambda: plan_of(config, tensor_parallel_size=ranks))
+
+    if not isinstance(plan, Plan):
+        assert plan.where.startswith("model/config.json: ")
+        return
+    known = [size for size in sizes_of(plan) if isinstance(size, Quantity)]
+    assert all(0 <= size.low <= size.expected <= size.high <= 1 << 50 for size in known)
+    assert render_plan(plan).startswith("plan[")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"num_key_value_heads": 7}, "num_key_value_heads"),
+        ({"num_key_value_heads": 64}, "num_key_value_heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers"),
+        ({"num_hidden_layers": 1e18}, "num_hidden_layers"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"hidden_size": 31}, "hidden_size"),
+        ({"hidden_size": "4096"}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"head_dim": 0}, "head_dim"),
+        ({"vocab_size": 10**18}, "vocab_size"),
+        ({"vocab_size": 10**400}, "vocab_size"),
+        ({"intermediate_size": float("nan")}, "intermediate_size"),
+        ({"max_position_embeddings": float("inf")}, "max_position_embeddings"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings"),
+        ({"rope_theta": "high"}, "rope_theta"),
+        ({"rope_scaling": "x"}, "rope_scaling"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": -4.0}}, "rope_scaling.factor"),
+        ({"quantization_config": 3}, "quantization_config"),
+        ({"quantization_config": {"quant_method": "awq", "bits": "4"}}, "quantization_config.bits"),
+        ({"torch_dtype": "bfloat15"}, "torch_dtype"),
+        ({"dtype": 16}, "dtype"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+        ({"layer_types": ["full_attention"] * 31}, "layer_types"),
+        ({"layer_types": ["full_attention"] * 31 + [3]}, "layer_types"),
+        ({"layer_types": "full_attention"}, "layer_types"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures"),
+        ({"architectures": None}, "architectures"),
+        ({"text_config": {"hidden_size": -1}}, "text_config.hidden_size"),
+    ],
+)
+def test_the_key_is_named(change: dict[str, Any], key: str) -> None:
+    """What cannot be is refused with its file and its key."""
+    llama = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    }
+    with pytest.raises(InputError) as caught:
+        plan_of({**llama, **change})
+
+    assert caught.value.where == f"model/config.json: {key}"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"", "it is no JSON: "),
+        (b"{", "it is no JSON: "),
+        (b"[]", "it is no JSON object"),
+        (b'{"architectures": ["LlamaForCausalLM"], "hidden_si', "it is no JSON: "),
+        (b"\xef\xbb\xbf{}", "it begins with the byte order mark of UTF-8"),
+        ("{}".encode("utf-16"), "it begins with the byte order mark of UTF-16"),
+        (b'{"model_type": "\xff"}', "it is not in UTF-8: "),
+        (b'{"a":' * 100_000, "it is nested too deep"),
+        (b"[" * 100_000, "it is nested too deep"),
+        (b'{"a":' * 40 + b"1" + b"}" * 40, "objects are nested deeper than 16 levels"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", ""),
+    ],
+)
+def test_text_that_is_no_configuration(text: bytes, what: str) -> None:
+    """Bytes that transformers would not read are told apart, with the file."""
+    with pytest.raises(InputError) as caught:
+        parse_config(text, source="model/config.json")
+
+    assert caught.value.what.startswith(what)
+    assert caught.value.where.startswith("model/config.json")
+
+
+def test_of_a_key_that_stands_twice_the_last_counts() -> None:
+    """As for Python's JSON, which transformers reads with."""
+    found = parse_config(b'{"hidden_size": 1, "hidden_size": 64}')
+
+    assert found.data == {"hidden_size": 64}
+
+
+def test_an_infinity_that_nobody_reads_is_left_alone() -> None:
+    """Published configurations have ``Infinity`` in limits of time steps."""
+    found = parse_config(b'{"time_step_limit": [0.0, Infinity], "hidden_size": 64}')
+
+    assert found.integer("hidden_size") == 64
+
+
+def test_draft_layers_may_be_listed() -> None:
+    """``layer_types`` of a model with draft layers go on behind its own."""
+    found = parse_config(
+        json.dumps(
+            {"num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": ["full_attention"] * 3}
+        ).encode()
+    )
+
+    assert found.integer("num_hidden_layers") == 2
+
+
+HEADER = json.dumps(
+    {
+        "__metadata__": {"format": "pt"},
+        "a.weight": {"dtype": "BF16", "shape": [4, 8], "data_offsets": [0, 64]},
+        "b.weight": {"dtype": "F8_E4M3", "shape": [16], "data_offsets": [64, 80]},
+    }
+).encode()
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(HEADER)), st.binary(max_size=6), st.integers(0, 8))
+def test_bytes_of_a_header(at: int, new: bytes, dropped: int) -> None:
+    """Tensors within the file, or an error with the file; whatever bytes are changed."""
+    text = HEADER[:at] + new + HEADER[at + dropped :]
+    found = outcome(lambda: parse_header(text, "model.safetensors", 80))
+
+    if isinstance(found, InputError):
+        assert found.where.startswith("model.safetensors")
+        return
+    assert all(0 <= tensor.size_bytes <= 80 for tensor in found.values())
+
+
+@given(st.binary(max_size=12), st.integers(0, 1 << 34))
+def test_the_length_of_a_header(start: bytes, file_bytes: int) -> None:
+    """A length that lies within the file and the format's limit, or an error."""
+    found = outcome(lambda: header_length(start, "model.safetensors", file_bytes))
+
+    if isinstance(found, InputError):
+        assert found.where == "model.safetensors"
+        return
+    assert found == struct.unpack("<Q", start[:8])[0] <= min(100_000_000, file_bytes - 8)
