@@ -147,8 +147,15 @@ def _names(value: Any) -> str:
 
 
 def _layers(value: Any) -> str:
-    is_right = isinstance(value, list) and all(isinstance(one, int) and 0 <= one <= _WIDTH for one in value)
+    is_right = isinstance(value, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _WIDTH for one in value
+    )
     return "" if is_right else "is no list of layers"
+
+
+def _block(value: Any) -> str:
+    is_right = isinstance(value, list) and len(value) == 2 and not _layers(value) and all(value)
+    return "" if is_right else "is no pair of whole numbers above 0"
 
 
 def _by_name(*rows: tuple[str, Check]) -> dict[str, Check]:
@@ -178,7 +185,7 @@ _QUANTISED = _by_name(
     ("quant_method method", _name),
     ("bits w_bit num_bits", _count(1, 64)),
     ("group_size q_group_size", _count(-1, _WIDTH)),
-    ("weight_block_size", _count(1, _WIDTH)),
+    ("weight_block_size", _block),
 )
 """Within a quantisation, where ``dtype`` and its like are names of the method's own."""
 
