@@ -25,7 +25,7 @@ from fitserve.memory.overhead.runner import uses_v2_runner
 from fitserve.memory.overhead.shape import Shape, shape_of
 from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
-from fitserve.units import MIB, Quantity, Size, Unknown
+from fitserve.units import MIB, Quantity, Size, Unknown, gib
 
 _UNEXPLAINED_MIB = 160
 """How much more than counted the weights have taken: 0.14 GiB with latent attention, 0.02 without."""
@@ -151,15 +151,15 @@ def _kv_cache(
 
 
 def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
-    """Parameters and buffers on the device."""
-    params, buffers = weights.param_bytes, weights.buffer_bytes
+    """Parameters, buffers and the slots for adapters, on the device."""
+    params, buffers, lora = weights.param_bytes, weights.buffer_bytes, weights.lora_bytes
     moved = min(offloaded_bytes, params.expected)
     return Quantity(
-        low=params.low + buffers.low - moved,
-        expected=params.expected + buffers.expected - moved,
-        high=params.high + buffers.high - moved,
-        basis=params.basis,
-        source=params.source,
+        low=params.low + buffers.low + lora.low - moved,
+        expected=params.expected + buffers.expected + lora.expected - moved,
+        high=params.high + buffers.high + lora.high - moved,
+        basis="estimated" if lora.low != lora.high else params.basis,
+        source=f"{params.source}, {gib(lora.expected)} for LoRA adapters" if lora.expected else params.source,
     )
 
 

@@ -27,6 +27,29 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "given"
 
 
+class LoraOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--enable-lora`` sets aside; names and meanings are vLLM's.
+
+    Attributes:
+        max_loras: adapters in one batch.
+        max_lora_rank: the largest rank.
+        lora_dtype: ``auto`` is the model's dtype.
+        lora_extra_vocab_size: tokens that an adapter may add, before 0.12; None: the release's default.
+        lora_target_modules: only these layers; None: all that can.
+    """
+
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    fully_sharded_loras: bool = False
+    lora_dtype: str = "auto"
+    lora_extra_vocab_size: int | None = None
+    enable_lora_bias: bool = False
+    lora_target_modules: tuple[str, ...] | None = None
+    enable_moe_shared_loras: bool = False
+    enable_mixed_moe_lora_format: bool = False
+    enable_tower_connector_lora: bool = False
+
+
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's settings after it has filled in its defaults; names and meanings are vLLM's.
 
@@ -36,6 +59,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         block_size: tokens a block; None: as the version, the model and the device choose.
         kv_cache_dtype: ``auto`` or one of vLLM's names.
         speculative_method: how tokens are drafted: ``ngram``, ``suffix``, ``mtp``, ``eagle``, ``eagle3``...
+        lora: what is set aside for adapters; None without ``--enable-lora``.
         dtype: ``auto``, ``bfloat16``, ``float16``, ``half``, ``float32``...
     """
 
@@ -70,4 +94,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     speculative_method: str | None = None
     cpu_offload_bytes: int = 0
     language_model_only: bool = False
+    lora: LoraOptions | None = None
     device: Device = Device(name="H100", total_bytes=round(79.19 * GIB), compute_capability=(9, 0))

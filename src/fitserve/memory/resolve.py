@@ -11,7 +11,9 @@ from fitserve.facts.serve_options import arity
 from fitserve.memory.batch import batch_defaults
 from fitserve.memory.capture import largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
+from fitserve.memory.given import checked, positive
 from fitserve.memory.history import NEWEST, at_least, default_utilization, has_flag, release
+from fitserve.memory.lora_options import lora_options
 from fitserve.memory.options import Device, EngineOptions
 from fitserve.memory.overhead.cpu import default_cache_bytes, is_cpu
 from fitserve.units import GIB
@@ -116,15 +118,18 @@ def resolve(
     sources: dict[str, str] = {}
     for name, kind in _COPIED.items():
         if given.get(name) is not None:
-            values[name] = _checked(name, given[name], kind)
+            values[name] = _setting(name, given[name], kind)
             sources[name] = "given"
     if "dtype" in values:
         values["dtype"] = _REDUCED_PRECISION.get(values["dtype"], values["dtype"])
     if given.get("cpu_offload_gb"):
         values["cpu_offload_bytes"] = round(
-            float(_checked("cpu_offload_gb", given["cpu_offload_gb"], float)) * GIB
+            float(checked("cpu_offload_gb", given["cpu_offload_gb"], float)) * GIB
         )
         sources["cpu_offload_gb"] = "given"
+    values["lora"] = lora_options(given)
+    if values["lora"] is not None:
+        sources["lora"] = "given"
     values["num_speculative_tokens"] = _speculative(given.get("speculative_config"))
     is_v1 = uses_v1(version, environment)
     context = context_length(config, version)
@@ -226,7 +231,7 @@ def _length(
         values["max_model_len"] = context.tokens
         sources["max_model_len"] = context.source
         return
-    values["max_model_len"] = _positive("max_model_len", _checked("max_model_len", asked, int))
+    values["max_model_len"] = positive("max_model_len", checked("max_model_len", asked, int))
     sources["max_model_len"] = "given"
 
 
@@ -238,7 +243,7 @@ def _utilization(
         values["gpu_memory_utilization"] = default_utilization(version)
         sources["gpu_memory_utilization"] = f"default of {release(version)}"
         return
-    share = float(_checked("gpu_memory_utilization", asked, float))
+    share = float(checked("gpu_memory_utilization", asked, float))
     if not 0 < share <= 1:
         raise UsageError(
             f"gpu_memory_utilization {asked} is not above 0 and at most 1", hint="give a share such as 0.9"
@@ -271,34 +276,15 @@ def _batch(
         ("max_num_batched_tokens", found.max_num_batched_tokens),
     ):
         asked = given.get(name)
-        values[name] = default if asked is None else _positive(name, _checked(name, asked, int))
+        values[name] = default if asked is None else positive(name, checked(name, asked, int))
         sources[name] = f"default of {release(version)} on {device.name}" if asked is None else "given"
     if given.get("max_num_seqs") is None and at_least(version, "0.10.1"):
         values["max_num_seqs"] = min(values["max_num_seqs"], values["max_num_batched_tokens"])
 
 
-def _checked(name: str, value: Any, kind: type) -> Any:
-    """The value as its kind.
-
-    Raises:
-        UsageError: it is of another one.
-    """
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is str and not isinstance(value, str):
-        value = str(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"{name} {value!r} is no {_KIND_WORDS[kind]}", hint="give what vLLM takes")
-    return _positive(name, value) if name in _POSITIVE else value
-
-
-_KIND_WORDS: dict[type, str] = {int: "whole number", float: "number", bool: "switch", str: "word"}
-
-
-def _positive(name: str, value: Any) -> int:
-    if not 0 < value < 1 << 40:
-        raise UsageError(f"{name} {value:,} is not a number above 0", hint="give a whole number such as 8192")
-    return int(value)
+def _setting(name: str, value: Any, kind: type) -> Any:
+    found = checked(name, value, kind)
+    return positive(name, found) if name in _POSITIVE else found
 
 
 def _speculative(asked: object) -> int:

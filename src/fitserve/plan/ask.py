@@ -139,6 +139,8 @@ def _not_asked(request: Request, options: EngineOptions, version: str) -> str:
         return f"the engine is vLLM {version}, the plan is for {options.vllm_version}"
     if options.num_speculative_tokens:
         return "drafted tokens are not asked about"
+    if options.lora is not None:
+        return "LoRA adapters are not asked about"
     for name in _ALONE:
         if getattr(options, name) != 1:
             return f"{name} {getattr(options, name)} is not asked about"

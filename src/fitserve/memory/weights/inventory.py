@@ -8,6 +8,7 @@ Source: vLLM 0.32 ``layers/linear.py``, ``layers/vocab_parallel_embedding.py``, 
 
 from collections.abc import Callable, Hashable, Iterable
 
+from fitserve.memory.weights.lora import Adapters, Placement
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import (
     VOCABULARY_PADDING,
@@ -31,10 +32,18 @@ class Inventory:
         buffers: bytes of buffers so far, without the rotary caches that layers share.
         tp: ranks that share the layers.
         element: bytes of one number of the model's dtype.
+        adapters: the slots for LoRA adapters; None without them.
     """
 
     def __init__(
-        self, quantiser: Quantiser, *, tp: int, element: int, expert_ranks: int, expert_rank: int
+        self,
+        quantiser: Quantiser,
+        *,
+        tp: int,
+        element: int,
+        expert_ranks: int,
+        expert_rank: int,
+        adapters: Adapters | None = None,
     ) -> None:
         self.params = 0
         self.buffers = 0
@@ -43,6 +52,7 @@ class Inventory:
         self.expert_ranks = expert_ranks
         self.expert_rank = expert_rank
         self.quantiser = quantiser
+        self.adapters = adapters
         self._rotary: dict[Hashable, int] = {}
 
     @property
@@ -68,12 +78,14 @@ class Inventory:
         parts = (outputs,) if isinstance(outputs, int) else outputs
         if not whole and self.tp > 1:
             parts = tuple(divided(part, self.tp, f"the width of {name},") for part in parts)
-        self._linear(name, LinearShape(parts, inputs, inputs, self.element), bias, shards)
+        placement: Placement = "whole" if whole else "column"
+        self._linear(name, placement, LinearShape(parts, inputs, inputs, self.element), bias, shards)
 
     def row(self, name: str, inputs: int, outputs: int, *, bias: bool = False, whole: bool = False) -> None:
         """A linear layer whose inputs are shared out; each rank holds the bias."""
         share = inputs if whole else divided(inputs, self.tp, f"the width of {name},")
-        self._linear(name, LinearShape((outputs,), share, inputs, self.element), bias, ())
+        placement: Placement = "whole" if whole else "row"
+        self._linear(name, placement, LinearShape((outputs,), share, inputs, self.element), bias, ())
 
     def qkv(
         self,
@@ -94,10 +106,26 @@ class Inventory:
         own_kv_heads = kv_heads_on_rank(kv_heads, tp)
         values = own_kv_heads * (head_dim if value_dim is None else value_dim)
         parts = (own_heads * head_dim, own_kv_heads * head_dim, values)
-        self._linear(name, LinearShape(parts, hidden, hidden, self.element), bias, shards)
+        self._linear(name, "qkv", LinearShape(parts, hidden, hidden, self.element), bias, shards)
 
-    def _linear(self, name: str, shape: LinearShape, bias: bool, shards: tuple[str, ...]) -> None:
+    def gate(self, name: str, inputs: int, outputs: int, element: int | None = None) -> None:
+        """What routes tokens to experts: never quantised, whole on every rank."""
+        self.numbers(inputs * outputs, element)
+        if self.adapters is not None:
+            self.adapters.linear(name, "whole", LinearShape((outputs,), inputs, inputs, self.element))
+
+    def convolution(self, name: str, kernel: int, parts: tuple[int, ...]) -> None:
+        """A causal convolution, which vLLM keeps as a column layer: what adapters of it take; its weights are counted apart."""
+        if self.adapters is not None:
+            own = tuple(divided(part, self.tp, "the convolution") for part in parts)
+            self.adapters.linear(name, "column", LinearShape(own, kernel, kernel, self.element))
+
+    def _linear(
+        self, name: str, placement: Placement, shape: LinearShape, bias: bool, shards: tuple[str, ...]
+    ) -> None:
         self.params += self.quantiser.linear(name, shards).linear(shape)
+        if self.adapters is not None:
+            self.adapters.linear(name, placement, shape)
         if bias:
             self.params += shape.rows * self.element
 
@@ -128,20 +156,33 @@ class Inventory:
             share = divided(intermediate, self.tp, "the experts' intermediate size")
         shape = ExpertsShape(own, hidden, share, intermediate, projections, biased, self.element)
         self.params += self.quantiser.experts(name).experts(shape)
+        if self.adapters is not None:
+            self.adapters.experts(name, shape)
 
     def embedding(self, rows: int, width: int, *, padding: int = VOCABULARY_PADDING) -> None:
         """Token embeddings: the vocabulary padded, then shared out."""
-        self.params += (
-            divided(round_up(rows, padding), self.tp, "the padded vocabulary") * width * self.element
-        )
+        added = self.adapters.rows if self.adapters is not None else 0
+        share = divided(round_up(rows + added, padding), self.tp, "the padded vocabulary")
+        self.params += share * width * self.element
+        if self.adapters is not None:
+            self.adapters.embedding(rows, width)
 
     def head(
         self, name: str, rows: int, width: int, *, bias: bool = False, padding: int = VOCABULARY_PADDING
     ) -> None:
         """The output layer: the vocabulary padded, then shared out."""
-        share = divided(round_up(rows, padding), self.tp, "the padded vocabulary")
+        added = self.adapters.rows if self.adapters is not None else 0
+        padded = round_up(rows + added, padding)
+        share = divided(padded, self.tp, "the padded vocabulary")
         shape = LinearShape((share,), width, width, self.element)
+        if self.adapters is not None:
+            self.adapters.head(name, rows, width, padded)
         self.params += self.quantiser.head(name).linear(shape) + (share * self.element if bias else 0)
+
+    def tied_head(self, name: str, rows: int, width: int, *, padding: int = VOCABULARY_PADDING) -> None:
+        """An output layer that is the embeddings: only its adapters are its own."""
+        if self.adapters is not None:
+            self.adapters.head(name, rows, width, round_up(rows + self.adapters.rows, padding))
 
     def attention(self, *, latent: bool = False) -> None:
         """The four float32 scales that an attention layer keeps, and those of a quantised checkpoint.
@@ -161,14 +202,20 @@ class Inventory:
         self, indices: Iterable[int], add: Callable[[int], None], kind: Callable[[int], Hashable]
     ) -> None:
         """Name the layers of a stack; layers of one kind that the quantisation treats alike are counted once."""
-        counted: dict[Hashable, tuple[int, int]] = {}
+        counted: dict[Hashable, tuple[int, int, int]] = {}
         for index in indices:
             key = (kind(index), self.quantiser.group(index))
             found = counted.get(key)
             if found is None:
-                params, buffers = self.params, self.buffers
+                before = self._totals()
                 add(index)
-                counted[key] = (self.params - params, self.buffers - buffers)
+                after = self._totals()
+                counted[key] = (after[0] - before[0], after[1] - before[1], after[2] - before[2])
             else:
                 self.params += found[0]
                 self.buffers += found[1]
+                if self.adapters is not None:
+                    self.adapters.bytes += found[2]
+
+    def _totals(self) -> tuple[int, int, int]:
+        return self.params, self.buffers, self.adapters.bytes if self.adapters is not None else 0

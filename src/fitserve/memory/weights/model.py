@@ -155,5 +155,9 @@ class Build:
             inventory.embedding(self.vocabulary, columns, padding=padding)
         if self.last or "norm" in everywhere:
             inventory.numbers(self.hidden if norm is None else norm)
-        if not (one or headless) and (self.last or "head" in everywhere):
+        if headless or not (self.last or "head" in everywhere):
+            return
+        if one:
+            inventory.tied_head(head, self.vocabulary, columns, padding=padding)
+        else:
             inventory.head(head, self.vocabulary, columns, bias=head_bias, padding=padding)

@@ -10,10 +10,14 @@ from fitserve.memory.options import EngineOptions
 from fitserve.memory.weights.detect import quantiser_for
 from fitserve.memory.weights.families.registry import FAMILIES, Family
 from fitserve.memory.weights.inventory import Inventory
+from fitserve.memory.weights.lora import Adapters
+from fitserve.memory.weights.lora_targets import refuses_adapters
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import NotModelledError
 from fitserve.units import Quantity, Unknown
+
+_NOTHING = Quantity.exact(0, "computed", "not asked for")
 
 
 class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,16 +27,18 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         rank: its number: pipeline stages one after the other, tensor parallel ranks within each.
         param_bytes: parameters: weights, scales, zero points, norms.
         buffer_bytes: what vLLM keeps besides: the caches of positions, scales of attention layers.
+        lora_bytes: what is set aside for LoRA adapters.
     """
 
     rank: int
     param_bytes: Quantity
     buffer_bytes: Quantity
+    lora_bytes: Quantity = _NOTHING
 
     @property
     def total_bytes(self) -> int:
-        """Parameters and buffers, as expected."""
-        return self.param_bytes.expected + self.buffer_bytes.expected
+        """All of it, as expected."""
+        return self.param_bytes.expected + self.buffer_bytes.expected + self.lora_bytes.expected
 
 
 def element_bytes(options: EngineOptions) -> int:
@@ -53,6 +59,8 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
     family = FAMILIES.get(config.architecture)
     if family is None:
         return Unknown(f"the weights of {config.architecture} are not modelled")
+    if options.lora is not None and refuses_adapters(config.architecture, options.vllm_version):
+        return Unknown(f"vLLM {options.vllm_version} serves no LoRA adapters with {config.architecture}")
     try:
         return _ranks(config, options, family)
     except NotModelledError as reason:
@@ -74,6 +82,7 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
             found.append(msgspec.structs.replace(found[-1], rank=rank))
             continue
         inventory = _filled(config, options, family, quantiser, rank)
+        adapters = inventory.adapters
         others = [inventory.params]
         if quantiser.other is not None:
             others.append(_filled(config, options, family, quantiser.other, rank).params)
@@ -85,7 +94,12 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
             source=config.source,
         )
         found.append(
-            RankWeights(rank=rank, param_bytes=params, buffer_bytes=buffer_size(inventory.buffer_bytes))
+            RankWeights(
+                rank=rank,
+                param_bytes=params,
+                buffer_bytes=buffer_size(inventory.buffer_bytes),
+                lora_bytes=adapters.size(config.architecture) if adapters else _NOTHING,
+            )
         )
     return tuple(found)
 
@@ -96,10 +110,14 @@ def _filled(
     """What one rank holds."""
     tp = options.tensor_parallel_size
     stage, place = divmod(rank, tp)
+    element = element_bytes(options)
+    lora = options.lora
+    adapters = Adapters(lora, options, config.architecture, element=element, tp=tp) if lora else None
     inventory = Inventory(
         quantiser,
         tp=tp,
-        element=element_bytes(options),
+        element=element,
+        adapters=adapters,
         expert_ranks=tp * options.data_parallel_size if options.enable_expert_parallel else 1,
         expert_rank=place,
     )

@@ -28,9 +28,9 @@ def gated_delta_net(build: Build, name: str, *, interleaved: bool) -> None:
     own_heads = divided(value_heads, inventory.tp, "linear_num_value_heads")
     inventory.numbers(own_heads + size)
     inventory.numbers(own_heads, _FLOAT32)
-    inventory.numbers(
-        divided(2 * key + value, inventory.tp, "the convolution") * build.integer("linear_conv_kernel_dim")
-    )
+    kernel, channels = build.integer("linear_conv_kernel_dim"), 2 * key + value
+    inventory.numbers(divided(channels, inventory.tp, "the convolution") * kernel)
+    inventory.convolution(f"{name}.conv1d", kernel, (channels,))
     parts = (2 * key + 2 * value,) if interleaved else (key, key, value, value)
     shards = ("in_proj_qkvz",) if interleaved else ("in_proj_qkv", "in_proj_z")
     inventory.column(f"{name}.in_proj_qkvz", hidden, parts, shards=shards)

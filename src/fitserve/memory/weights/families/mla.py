@@ -73,7 +73,7 @@ def deepseek_experts(build: Build, name: str, *, wide_gate: bool = False) -> Non
     """Gate with its correction, routed experts, and those that every token passes."""
     inventory, hidden = build.inventory, build.hidden
     experts, intermediate = build.integer("n_routed_experts"), build.integer("moe_intermediate_size")
-    inventory.numbers(experts * hidden, _FLOAT32 if wide_gate else None)
+    inventory.gate(f"{name}.gate", hidden, experts, _FLOAT32 if wide_gate else None)
     if build.text.get("topk_method") == "noaux_tc":
         inventory.numbers(experts, _FLOAT32)
     inventory.experts(f"{name}.experts", experts, hidden, intermediate)

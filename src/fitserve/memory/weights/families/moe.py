@@ -21,7 +21,8 @@ def mixtral(build: Build) -> None:
     def add(index: int) -> None:
         name = f"model.layers.{index}"
         attention(build, Dense(qkv_bias=False, out_bias=False), f"{name}.self_attn")
-        inventory.numbers(experts * hidden + 2 * hidden)
+        inventory.numbers(2 * hidden)
+        inventory.gate(f"{name}.block_sparse_moe.gate", hidden, experts)
         inventory.experts(f"{name}.block_sparse_moe.experts", experts, hidden, intermediate)
 
     build.stack(build.integer("num_hidden_layers"), add)
@@ -56,14 +57,14 @@ def qwen_experts(build: Build, name: str, experts: int, *, plain_gate: bool = Fa
     """Gate, experts, and the shared expert with its own gate."""
     inventory, hidden = build.inventory, build.hidden
     if plain_gate:
-        inventory.numbers(experts * hidden)
+        inventory.gate(f"{name}.gate", hidden, experts)
     else:
         inventory.column(f"{name}.gate", hidden, experts, whole=True)
     inventory.experts(f"{name}.experts", experts, hidden, build.integer("moe_intermediate_size"))
     shared = build.integer("shared_expert_intermediate_size", default=0)
     if shared:
         inventory.gated_mlp(f"{name}.shared_expert", hidden, shared)
-        inventory.numbers(hidden)
+        inventory.gate(f"{name}.shared_expert_gate", hidden, 1)
 
 
 def minimax_m2(build: Build) -> None:
@@ -79,7 +80,8 @@ def minimax_m2(build: Build) -> None:
         attention(build, Dense(qkv_bias=False, out_bias=False, rotary=False), f"{name}.self_attn")
         add_rotary(inventory, build.text, size, source=build.config.source, columns=columns)
         inventory.numbers((own_heads + own_kv_heads) * size + 2 * hidden)
-        inventory.numbers(experts * hidden + experts, _FLOAT32)
+        inventory.gate(f"{name}.block_sparse_moe.gate", hidden, experts, _FLOAT32)
+        inventory.numbers(experts, _FLOAT32)
         inventory.experts(
             f"{name}.block_sparse_moe.experts", experts, hidden, build.integer("intermediate_size")
         )
@@ -97,7 +99,8 @@ def gpt_oss(build: Build) -> None:
         name = f"model.layers.{index}"
         inventory.qkv(f"{name}.attn.qkv_proj", hidden, build.heads, build.kv_heads, size, bias=True)
         inventory.row(f"{name}.attn.o_proj", build.heads * size, hidden, bias=True)
-        inventory.numbers(build.heads // inventory.tp + experts * (hidden + 1) + 2 * hidden)
+        inventory.numbers(build.heads // inventory.tp + experts + 2 * hidden)
+        inventory.gate(f"{name}.mlp.router", hidden, experts)
         inventory.attention()
         add_rotary(inventory, build.text, size, source=build.config.source, element=_FLOAT32)
         inventory.experts(
@@ -137,7 +140,7 @@ def mimo_v2(build: Build) -> None:
         inventory.numbers(2 * hidden + (heads // inventory.tp if sinks else 0))
         add_rotary(inventory, text, size, source=build.config.source, key=windowed)
         if routed:
-            inventory.numbers(experts * hidden, gate)
+            inventory.gate(f"{name}.mlp.gate", hidden, experts, gate)
             inventory.numbers(experts, _FLOAT32)
             inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("moe_intermediate_size"))
         else:
@@ -170,7 +173,7 @@ def llama4(build: Build, prefix: str = "model", head: str = "lm_head") -> None:
         attention(build, Dense(rotary=rotates(index)), f"{name}.self_attn")
         inventory.numbers(2 * hidden)
         if routed(index):
-            inventory.numbers(experts * hidden)
+            inventory.gate(f"{name}.feed_forward.router", hidden, experts)
             inventory.gated_mlp(
                 f"{name}.feed_forward.shared_expert", hidden, build.integer("intermediate_size")
             )
@@ -206,7 +209,8 @@ def olmoe(build: Build) -> None:
     def add(index: int) -> None:
         name = f"model.layers.{index}"
         attention(build, Dense(qkv_bias=False, out_bias=False), f"{name}.self_attn")
-        inventory.numbers((build.heads + build.kv_heads) * build.head_dim + (2 + experts) * hidden)
+        inventory.numbers((build.heads + build.kv_heads) * build.head_dim + 2 * hidden)
+        inventory.gate(f"{name}.mlp.gate", hidden, experts)
         inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
 
     build.stack(build.integer("num_hidden_layers"), add)
@@ -220,7 +224,8 @@ def phi_moe(build: Build) -> None:
     def add(index: int) -> None:
         name = f"model.layers.{index}"
         attention(build, Dense(rotary=False), f"{name}.self_attn")
-        inventory.numbers(experts * hidden + 4 * hidden)
+        inventory.numbers(4 * hidden)
+        inventory.gate(f"{name}.mlp.router", hidden, experts)
         inventory.experts(f"{name}.mlp.experts", experts, hidden, build.integer("intermediate_size"))
         add_frequencies(build, build.head_dim)
 
@@ -244,7 +249,8 @@ def glm4_moe(build: Build) -> None:
         if index < first:
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
             return
-        inventory.numbers(experts * (hidden + 1), _FLOAT32)
+        inventory.gate(f"{name}.mlp.gate", hidden, experts, _FLOAT32)
+        inventory.numbers(experts, _FLOAT32)
         shared = build.integer("n_shared_experts", default=0)
         if shared:
             inventory.gated_mlp(f"{name}.mlp.shared_experts", hidden, shared * intermediate)
@@ -276,7 +282,8 @@ def ernie45_moe(build: Build) -> None:
         if not routed(index):
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"), bias=bias)
             return
-        inventory.numbers(experts * (hidden + 1), _FLOAT32)
+        inventory.gate(f"{name}.mlp.gate", hidden, experts, _FLOAT32)
+        inventory.numbers(experts, _FLOAT32)
         shared = build.integer("moe_num_shared_experts", default=0)
         if shared:
             inventory.gated_mlp(f"{name}.mlp.shared_experts", hidden, shared * intermediate, bias=bias)
@@ -299,7 +306,8 @@ def dbrx(build: Build) -> None:
         kv_heads = build.of(attend, "kv_n_heads")
         inventory.qkv(f"{name}.norm_attn_norm.attn.Wqkv", hidden, build.heads, kv_heads, size, shards=())
         inventory.row(f"{name}.norm_attn_norm.attn.out_proj", hidden, hidden)
-        inventory.numbers(2 * hidden + experts * hidden)
+        inventory.numbers(2 * hidden)
+        inventory.gate(f"{name}.ffn.router", hidden, experts)
         inventory.attention()
         positions = build.integer("max_seq_len")
         add_rotary(inventory, build.text, size, source=build.config.source, max_position=positions)

@@ -38,8 +38,10 @@ def mamba2(
     inventory.numbers(2 * own_heads + channels * (kernel + conv_bias))
     inventory.buffers += channels * kernel * inventory.element
     if groups % tp == 0:
+        inventory.convolution(f"{name}.conv1d", kernel, (intermediate, states, states))
         inventory.column(f"{name}.in_proj", build.hidden, parts, bias=bias)
     else:
+        inventory.convolution(f"{name}.conv1d", kernel, (intermediate + 2 * states,))
         inventory.column(f"{name}.in_proj", build.hidden, sum(parts), bias=bias)
     inventory.row(f"{name}.out_proj", intermediate, build.hidden, bias=bias)
     if normed:
@@ -79,7 +81,7 @@ def _network(build: Build, name: str, intermediate: int) -> None:
 def _experts(build: Build, name: str) -> None:
     inventory, hidden = build.inventory, build.hidden
     experts, latent = build.integer("n_routed_experts"), build.integer("moe_latent_size", default=0)
-    inventory.numbers(experts * hidden)
+    inventory.gate(f"{name}.gate", hidden, experts)
     inventory.numbers(experts, _FLOAT32)
     shared = build.integer("n_shared_experts", default=0)
     if shared:

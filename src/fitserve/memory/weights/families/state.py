@@ -29,6 +29,7 @@ def mamba1(
     own = divided(inner, inventory.tp, "the mixer's width")
     inventory.numbers(own * state, _FLOAT32)
     inventory.numbers(own * (1 + kernel + conv_bias))
+    inventory.convolution(f"{name}.conv1d", kernel, (inner,))
     inventory.column(f"{name}.in_proj", hidden, (inner, inner), bias=bias)
     inventory.row(f"{name}.x_proj", inner, rank + 2 * state)
     inventory.column(f"{name}.dt_proj", rank, inner, bias=True)
@@ -116,7 +117,7 @@ def jamba(build: Build) -> None:
             )
         inventory.numbers(2 * hidden)
         if routed:
-            inventory.numbers(experts * hidden)
+            inventory.gate(f"{name}.feed_forward.router", hidden, experts)
             inventory.experts(
                 f"{name}.feed_forward.experts", experts, hidden, build.integer("intermediate_size")
             )
@@ -171,7 +172,7 @@ def granite_experts(build: Build, name: str, experts: int, shared: int) -> None:
     """Experts, and a network that every token passes."""
     inventory, hidden = build.inventory, build.hidden
     if experts:
-        inventory.numbers(experts * hidden)
+        inventory.gate(f"{name}.block_sparse_moe.gate", hidden, experts)
         inventory.experts(
             f"{name}.block_sparse_moe.experts", experts, hidden, build.integer("intermediate_size")
         )
@@ -219,6 +220,7 @@ def lfm2(build: Build) -> None:
             attention(build, Dense(qkv_bias=False, out_bias=False, qk_norm="head"), f"{name}.self_attn")
         else:
             inventory.numbers(divided(width, inventory.tp, "the convolution") * (kernel + bias))
+            inventory.convolution(f"{name}.short_conv.conv", kernel, (width,))
             inventory.column(f"{name}.short_conv.in_proj", hidden, (width, width, width), bias=bias)
             inventory.row(f"{name}.short_conv.out_proj", width, hidden, bias=bias)
         inventory.gated_mlp(f"{name}.feed_forward", hidden, inner)
