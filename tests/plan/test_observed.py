@@ -26,7 +26,7 @@ def request(observed: Observed | None = None, gpu: str = "H100") -> Request:
         device=device(gpu),
         given=START,
         version="0.19.0",
-        observed=observed,
+        observed=() if observed is None else (observed,),
     )
 
 

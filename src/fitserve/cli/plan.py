@@ -1,5 +1,6 @@
 """``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,7 @@ def _request(
 ) -> "Request":
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
-    from fitserve.plan.from_launch import given_settings, image_release, plan_variables
+    from fitserve.plan.from_launch import command_words, given_settings, image_release, plan_variables
     from fitserve.plan.overrides import overridden
     from fitserve.plan.request import Request
     from fitserve.plan.values import Goal
@@ -131,8 +132,8 @@ def _request(
         gpus=asked["gpus"] or probed,
         environment=plan_variables(launch),
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
-        argv=launch.argv if is_pasted else (),
-        observed=calibration.observed if calibration else None,
+        argv=command_words(launch) if is_pasted else (),
+        observed=(calibration.observed,) if calibration else (),
         with_frontier=frontier,
     )
 
@@ -168,9 +169,10 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
     """The launch that was pasted, or one made of the model and vLLM's options; and whether it was pasted."""
     from fitserve.facts.command import read_command
     from fitserve.facts.command_edit import with_words
+    from fitserve.facts.find_launch import find_launch
 
     try:
-        launch = read_command(pasted) if pasted else None
+        launch = find_launch(pasted, os.environ, watched=False) if pasted else None
     except UsageError:
         if not pasted[0].startswith("-"):
             raise

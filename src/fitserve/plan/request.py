@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         environment: variables that vLLM would see.
         goal: what is needed.
         argv: the command that was pasted; empty where there was none.
-        observed: what an earlier start of this launch has shown.
+        observed: what earlier starts of this launch have shown, the latest last.
         with_frontier: the frontier is wanted.
         asked: what an engine says of the model, or why it does not; None where none was asked.
     """
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     environment: Mapping[str, str] = {}
     goal: Goal = Goal()
     argv: tuple[str, ...] = ()
-    observed: Observed | None = None
+    observed: tuple[Observed, ...] = ()
     with_frontier: bool = False
     asked: Asked | Unknown | None = None
 
@@ -56,29 +56,39 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return loaded_bytes(self.checkpoint)
 
     @cached_property
-    def observed_start(self) -> tuple[Resolved, RankBudget] | None:
-        """The settings of the start that was observed, and the model's budget for them."""
-        if self.observed is None:
-            return None
-        resolved = resolve(
-            self.checkpoint.config,
-            self.observed.given,
-            version=self.version,
-            device=self.device,
-            environment=self.environment,
-        )
-        return resolved, _rank_budgets(self, resolved)[0]
+    def observed_starts(self) -> tuple[tuple[Resolved, RankBudget], ...]:
+        """The settings of each start that was observed, and the model's budget for them."""
+        found = []
+        for observed in self.observed:
+            settings, variables = split_variables(observed.given)
+            resolved = resolve(
+                self.checkpoint.config,
+                settings,
+                version=self.version,
+                device=self.device,
+                environment={**self.environment, **variables},
+            )
+            found.append((resolved, _rank_budgets(self, resolved)[0]))
+        return tuple(found)
 
 
 def resolve_request(request: Request, changes: Mapping[str, Any] | None = None) -> Resolved:
-    """The settings with all defaults, after some changes."""
+    """The settings with all defaults, after some changes of options and of variables."""
+    settings, variables = split_variables(changes or {})
     return resolve(
         request.checkpoint.config,
-        {**request.given, **(changes or {})},
+        {**request.given, **settings},
         version=request.version,
         device=request.device,
-        environment=request.environment,
+        environment={**request.environment, **variables},
     )
+
+
+def split_variables(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options by name, and environment variables, whose names are upper case."""
+    settings = {name: value for name, value in changes.items() if not name.isupper()}
+    variables = {name: str(value) for name, value in changes.items() if name.isupper()}
+    return settings, variables
 
 
 def judge_request(request: Request, changes: Mapping[str, Any] | None = None) -> Judged:
@@ -123,11 +133,14 @@ def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) 
 
 
 def measured_terms(request: Request, resolved: Resolved) -> dict[str, Quantity]:
-    """The terms of the budget that an earlier start corrects; empty where there was none."""
-    start = request.observed_start
-    if request.observed is None or start is None:
+    """The terms of the budget that earlier starts correct; empty where there were none."""
+    if not request.observed:
         return {}
-    return carried_over(request.observed, start[1], _rank_budgets(request, resolved)[0], start[0])
+    now = _rank_budgets(request, resolved)[0]
+    found: dict[str, Quantity] = {}
+    for observed, (then, budget) in zip(request.observed, request.observed_starts, strict=True):
+        found |= carried_over(observed, budget, now, then)
+    return found
 
 
 def _rank_budgets(request: Request, resolved: Resolved) -> tuple[RankBudget, ...]:

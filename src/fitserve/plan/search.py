@@ -1,0 +1,198 @@
+"""Looks for the changes that make a start serve the goal: one move, or as few as it takes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from fitserve.diagnose.finding import Cost
+from fitserve.errors import FitserveError
+from fitserve.plan.judge import Judged
+from fitserve.plan.moves.move import Move, Scene
+from fitserve.plan.moves.table import MOVES
+from fitserve.plan.request import Request, concurrency_at, judge_request
+
+COSTS: tuple[Cost, ...] = ("free", "capacity", "speed", "hardware", "output")
+"""Cheapest first."""
+
+GOAL_NOT_MET = "goal-not-met"
+"""Stands for a cause where a start would serve, but less than the goal."""
+
+_MOST_VALUES = 8
+"""Values of one move that are judged."""
+
+_MOST_MOVES = 3
+_KEPT = 6
+"""Starts that are looked at further when one move does not do."""
+
+
+class Level(IntEnum):
+    """How sure it is that a start serves the goal: with the least memory that is likely, with the expected, with the most."""
+
+    CONFIDENT = 0
+    EXPECTED = 1
+    POSSIBLE = 2
+    NO = 3
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that were judged.
+
+    Attributes:
+        moves: the moves, in the order of the table.
+        changes: their settings by name.
+        cost: the dearest of them.
+        judged: the start with them.
+        level: how sure it is that it serves the goal.
+    """
+
+    moves: tuple[Move, ...]
+    changes: dict[str, Any]
+    cost: Cost
+    judged: Judged
+    level: Level
+
+
+Usable = Callable[[Move], bool]
+
+
+def level(judged: Judged, request: Request) -> Level:
+    """How sure it is that a start serves the goal."""
+    for end, found in enumerate((Level.CONFIDENT, Level.EXPECTED, Level.POSSIBLE)):
+        if _starts(judged, end) and _holds(judged, request, end):
+            return found
+    return Level.NO
+
+
+def _starts(judged: Judged, end: int) -> bool:
+    if judged.verdict != "cannot-tell" or end == Level.CONFIDENT:
+        return judged.verdict == "starts"
+    if judged.unknown is not None:
+        return False
+    return end == Level.POSSIBLE or judged.problem is None or not judged.problem.expected
+
+
+def _holds(judged: Judged, request: Request, end: int) -> bool:
+    """The goal's context and concurrency, with the least, the expected or the most memory."""
+    length = judged.resolved.options.max_model_len or 0
+    goal = request.goal
+    if goal.context is not None and length < goal.context:
+        return False
+    if goal.concurrency is None:
+        return True
+    is_many = judged.resolved.options.max_num_seqs >= goal.concurrency
+    return is_many and concurrency_at(request, judged, goal.context or length, end) >= goal.concurrency
+
+
+def cause_now(judged: Judged) -> str:
+    """Why a start would not serve the goal."""
+    return judged.problem.cause if judged.problem is not None else GOAL_NOT_MET
+
+
+def single_moves(
+    request: Request,
+    base: Judged,
+    *,
+    cause: str,
+    usable: Usable,
+    before: Candidate | None = None,
+) -> list[Candidate]:
+    """Each move that helps against the cause, with the smallest value that serves for sure, else with the surest one.
+
+    Args:
+        request: the question.
+        base: the start as it is now.
+        cause: why it does not serve.
+        usable: which moves may be made.
+        before: moves that are made already.
+    """
+    scene = Scene(request=request, base=base)
+    made = before.moves if before else ()
+    changed = before.changes if before else {}
+    found = []
+    for move in MOVES:
+        if not move.fits(cause, request.version) or not usable(move) or move.flag in changed:
+            continue
+        best: Candidate | None = None
+        for value in _thinned(list(move.values(scene))):
+            tried = _judged(request, (*made, move), {**changed, move.flag: value})
+            if tried is not None and (best is None or tried.level <= best.level):
+                best = tried
+            if best is not None and best.level == Level.CONFIDENT:
+                break
+        if best is not None:
+            found.append(best)
+    return found
+
+
+def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> list[Candidate]:
+    """As few moves as it takes to serve the goal for sure, cheapest first; at most three.
+
+    Each move is one that helps against what is left of the failure after the moves before it.
+
+    Args:
+        request: the question.
+        base: the start as it is now.
+        cause: why it does not serve.
+        usable: which moves may be made.
+    """
+    starts = single_moves(request, base, cause=cause, usable=usable)
+    for _ in range(_MOST_MOVES):
+        serving = [one for one in starts if one.level == Level.CONFIDENT]
+        if serving:
+            return sorted(_without_twins(serving), key=_order)
+        further = sorted(starts, key=lambda one: (one.level, COSTS.index(one.cost)))
+        starts = [
+            found
+            for start in _spread(further)
+            for found in single_moves(
+                request, start.judged, cause=cause_now(start.judged), usable=usable, before=start
+            )
+        ]
+    return []
+
+
+def _spread(starts: Sequence[Candidate]) -> list[Candidate]:
+    """Some of the starts, of every cost, the dearest last."""
+    kept: list[Candidate] = []
+    for cost in COSTS:
+        kept += [one for one in starts if one.cost == cost][: _KEPT // 2]
+    return kept[: 2 * _KEPT]
+
+
+def _without_twins(found: Iterable[Candidate]) -> list[Candidate]:
+    """Without the same moves in another order."""
+    return list({frozenset(one.changes): one for one in reversed(list(found))}.values())
+
+
+def _order(one: Candidate) -> tuple[int, int, int]:
+    return COSTS.index(one.cost), len(one.changes), max(MOVES.index(move) for move in one.moves)
+
+
+def cost_of(move: Move, request: Request) -> Cost:
+    """What a move costs here: the context that is the goal costs nothing."""
+    is_goal = move.flag == "max_model_len" and request.goal.context is not None
+    return "free" if is_goal else move.cost
+
+
+def _judged(request: Request, moves: tuple[Move, ...], changes: dict[str, Any]) -> Candidate | None:
+    try:
+        judged = judge_request(request, changes)
+    except FitserveError:
+        return None
+    cost = max((cost_of(move, request) for move in moves), key=COSTS.index)
+    return Candidate(moves=moves, changes=changes, cost=cost, judged=judged, level=level(judged, request))
+
+
+def _thinned(values: list[Any]) -> list[Any]:
+    """Not too many of them, the first and the last among them."""
+    if len(values) <= _MOST_VALUES:
+        return values
+    steps = _MOST_VALUES - 1
+    return [values[round(at * (len(values) - 1) / steps)] for at in range(_MOST_VALUES)]
+
+
+def cheapest(found: Iterable[Candidate]) -> Candidate | None:
+    """The surest, then the cheapest, then the first."""
+    return min(found, key=lambda one: (one.level, COSTS.index(one.cost)), default=None)
