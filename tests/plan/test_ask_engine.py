@@ -58,8 +58,9 @@ PUBLISHED = [
     "Qwen/Qwen3.5-27B",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "mistralai/Mixtral-8x7B-v0.1",
+    "nvidia/Kimi-K2.6-NVFP4",
 ]
-"""Dense, experts, FP8, MXFP4, windows, latent and sparse attention, and two kinds of recurrent layers."""
+"""Dense, experts, FP8, MXFP4, NVFP4, windows, latent and sparse attention, an 8-bit latent cache, two kinds of recurrent layers."""
 
 
 def request(config: dict[str, Any] = LLAMA, **given: Any) -> Request:

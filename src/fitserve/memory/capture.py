@@ -46,6 +46,28 @@ def largest_capture(options: EngineOptions, given: Mapping[str, Any]) -> int:
     return min(_default(options), options.max_num_batched_tokens)
 
 
+def captures_full(options: EngineOptions, given: Mapping[str, Any]) -> bool:
+    """True where whole decode steps are captured, not only the pieces between attention: the default from 0.11.0 on.
+
+    Source: ``CUDAGraphMode`` in ``config/compilation.py`` of vLLM 0.10.1 to 0.33.0, the optimisation levels in
+    ``config/vllm.py`` of 0.12.0 to 0.33.0; up to 0.10.2 it is ``full_cuda_graph`` or a mode that is asked for.
+
+    Args:
+        options: the settings, ``max_cudagraph_capture_size`` filled in.
+        given: what the user set, for the mode itself.
+    """
+    if not options.max_cudagraph_capture_size:
+        return False
+    compilation = given.get("compilation_config")
+    inner = compilation if isinstance(compilation, Mapping) else {}
+    mode = inner.get("cudagraph_mode")
+    if mode is not None:
+        return str(mode).upper().startswith("FULL")
+    if not at_least(options.vllm_version, "0.11.0"):
+        return inner.get("full_cuda_graph") is True
+    return not (at_least(options.vllm_version, "0.12.0") and given.get("optimization_level") == 1)
+
+
 def _default(options: EngineOptions) -> int:
     version = options.vllm_version
     if not at_least(version, "0.8.0"):

@@ -9,8 +9,9 @@ from fitserve.errors import UsageError
 from fitserve.facts.model_config import ModelConfig
 from fitserve.facts.serve_options import arity
 from fitserve.memory.batch import batch_defaults
-from fitserve.memory.capture import largest_capture
+from fitserve.memory.capture import captures_full, largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
+from fitserve.memory.drafting import drafting
 from fitserve.memory.given import checked, positive
 from fitserve.memory.history import NEWEST, at_least, default_utilization, has_flag, release
 from fitserve.memory.lora_options import lora_options
@@ -71,6 +72,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         is_v1: the V1 engine runs.
         auto_fit: ``max_model_len`` is to be chosen by what fits.
         estimates_graphs: ``VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`` as given; None where it is not.
+        captures_full: graphs of whole decode steps are captured.
         skips_multimodal: the encoder's dummy pass is skipped, or there is none.
         v2_runner: ``VLLM_USE_V2_MODEL_RUNNER`` as given; None where it is not.
         allows_long: a context beyond the configuration is only warned about.
@@ -83,6 +85,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     is_v1: bool
     auto_fit: bool = False
     estimates_graphs: str | None = None
+    captures_full: bool = False
     skips_multimodal: bool = False
     v2_runner: bool | None = None
     allows_long: bool = False
@@ -130,7 +133,10 @@ def resolve(
     values["lora"] = lora_options(given)
     if values["lora"] is not None:
         sources["lora"] = "given"
-    values["num_speculative_tokens"] = _speculative(given.get("speculative_config"))
+    found = drafting(given)
+    if found is not None:
+        values["drafting"] = found
+        values["num_speculative_tokens"], values["speculative_method"] = found.tokens, found.method or None
     is_v1 = uses_v1(version, environment)
     context = context_length(config, version)
     _length(values, sources, given, context)
@@ -140,16 +146,17 @@ def resolve(
         values["enforce_eager"], sources["enforce_eager"] = True, "given: -O0"
     _cpu_cache(values, sources, environment)
     options = EngineOptions(**values)
-    size = largest_capture(options, given)
+    options = msgspec.structs.replace(options, max_cudagraph_capture_size=largest_capture(options, given))
     auto = given.get("max_model_len") == AUTO_FIT
     runner = environment.get("VLLM_USE_V2_MODEL_RUNNER")
     return Resolved(
-        options=msgspec.structs.replace(options, max_cudagraph_capture_size=size),
+        options=options,
         sources=_with_defaults(sources, options),
         context=context,
         is_v1=is_v1,
         auto_fit=auto,
         estimates_graphs=environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"),
+        captures_full=captures_full(options, given),
         skips_multimodal=_skips_multimodal(config, given),
         v2_runner=None if runner is None else runner not in ("0", "false", ""),
         allows_long=environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"),
@@ -285,11 +292,6 @@ def _batch(
 def _setting(name: str, value: Any, kind: type) -> Any:
     found = checked(name, value, kind)
     return positive(name, found) if name in _POSITIVE else found
-
-
-def _speculative(asked: object) -> int:
-    count = asked.get("num_speculative_tokens") if isinstance(asked, Mapping) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 64 else 0
 
 
 def _optimisation_level(given: Mapping[str, Any]) -> int | None:

@@ -6,8 +6,7 @@ import msgspec
 
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.budget import RankBudget, rank_budgets
-from fitserve.memory.history import at_least
-from fitserve.memory.kv import KvCache, LayerSpec, Refusal, capacity, layer_specs
+from fitserve.memory.kv import KvCache, LayerSpec, Refusal, capacity, layer_specs, too_few_states
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
@@ -180,18 +179,7 @@ def _refusal(cache: KvCache | Refusal | Unknown, resolved: Resolved) -> Refusal 
         return None if fits_shorter and cache.cause == "kv-cache-smaller-than-context" else cache
     if not isinstance(cache, KvCache):
         return None
-    options = resolved.options
-    states = any(group.kind == "state" for group in cache.groups)
-    counts = at_least(options.vllm_version, "0.20.0") and not options.enforce_eager
-    if states and counts and cache.num_blocks < options.max_num_seqs:
-        return Refusal(
-            cause="state-cache-too-small",
-            needed_bytes=options.max_num_seqs * cache.bytes_per_block,
-            available_bytes=cache.num_blocks * cache.bytes_per_block,
-            estimated_max_model_len=cache.max_model_len_that_fits or 0,
-            max_model_len=options.max_model_len or 0,
-        )
-    return None
+    return too_few_states(cache, resolved.options, captures_full=resolved.captures_full)
 
 
 def _graphs_took_it(ranks: Sequence[RankBudget]) -> bool:
@@ -209,7 +197,8 @@ def _message(refusal: Refusal, options: EngineOptions) -> str:
     if refusal.cause == "kv-pages-not-unifiable":
         return "the cache pages of this model's layers cannot share one pool in this release"
     if refusal.cause == "state-cache-too-small":
-        return f"max_num_seqs {options.max_num_seqs:,} is more than the state blocks that fit"
+        blocks = refusal.available_bytes * options.max_num_seqs // max(1, refusal.needed_bytes)
+        return f"max_num_seqs {options.max_num_seqs:,} is more than the {blocks:,} state blocks that fit"
     return (
         f"max_model_len {refusal.max_model_len:,} needs {gib(refusal.needed_bytes)} of KV cache, "
         f"{gib(refusal.available_bytes)} is available"

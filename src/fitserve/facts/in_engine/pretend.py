@@ -20,6 +20,9 @@ _KERNEL_MODULES = (
     "vllm._moe_C_stable_libtorch",
     "vllm.vllm_flash_attn._vllm_fa2_C",
     "vllm.vllm_flash_attn._vllm_fa3_C",
+    "vllm._flashmla_C",
+    "vllm._flashmla_extension_C",
+    "vllm.third_party.flashmla.flash_mla_interface",
     "cutlass",
     "cuda",
     "cuda.bindings",
@@ -34,7 +37,7 @@ _IMAGE_MODULES = (
     "torchvision.transforms.v2",
     "torchvision.transforms.v2.functional",
 )
-_KERNEL_SPACES = ("_C", "_moe_C", "_vllm_fa")
+_KERNEL_SPACES = ("_C", "_moe_C", "_vllm_fa", "_flashmla")
 _DEVICES = 1024
 
 
@@ -128,6 +131,8 @@ class Everything(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         on_meta = bool(args) and isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
         if on_meta and name == "nonzero":
             return torch.empty(max(1, args[0].numel()), args[0].dim(), dtype=torch.int64, device="meta")
+        if on_meta and name == "where" and len(args) == 1:
+            return (torch.empty(max(1, args[0].numel()), dtype=torch.int64, device="meta"),)
         if on_meta and name in ("item", "tolist"):
             return 0
         device = kwargs.get("device")

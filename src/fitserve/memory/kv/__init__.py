@@ -1,7 +1,16 @@
 """The KV cache as vLLM lays it out: layers, groups of layers, blocks, tokens, concurrency."""
 
-from fitserve.memory.kv.capacity import capacity, concurrency_by_length
+from fitserve.memory.kv.capacity import capacity, concurrency_by_length, too_few_states
 from fitserve.memory.kv.specs import layer_specs
 from fitserve.memory.kv.values import KvCache, KvGroup, LayerSpec, Refusal
 
-__all__ = ["KvCache", "KvGroup", "LayerSpec", "Refusal", "capacity", "concurrency_by_length", "layer_specs"]
+__all__ = [
+    "KvCache",
+    "KvGroup",
+    "LayerSpec",
+    "Refusal",
+    "capacity",
+    "concurrency_by_length",
+    "layer_specs",
+    "too_few_states",
+]

@@ -10,6 +10,7 @@ from itertools import takewhile
 
 import msgspec
 
+from fitserve.memory.history import at_least
 from fitserve.memory.kv.groups import Group, build_groups
 from fitserve.memory.kv.pages import ceil_div
 from fitserve.memory.kv.pools import Pool, RequestPages, pool_of, request_of, request_terms
@@ -43,6 +44,33 @@ def capacity(
         return _without_groups(specs, sizes, request, options)
     pools = [pool_of(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]
     return _check(pools, request, options, rules) or _fitting(groups, pools, request, options, rules)
+
+
+def too_few_states(cache: KvCache, options: EngineOptions, *, captures_full: bool) -> Refusal | None:
+    """The refusal of a cache that is laid out: fewer blocks than sequences, each of which needs one for its state.
+
+    The blocks are counted when graphs of whole decode steps are about to be captured, so the layout stands; without such graphs
+    nothing is refused.
+
+    Source: ``resolve_cudagraph_mode_and_sizes`` in ``config/compilation.py``, vLLM 0.20.0 to 0.33.0; 0.18 and 0.19 capture
+    fewer sizes instead.
+
+    Args:
+        cache: the layout.
+        options: vLLM's settings.
+        captures_full: such graphs are captured.
+    """
+    has_states = any(group.kind == "state" for group in cache.groups)
+    counts = captures_full and at_least(options.vllm_version, "0.20.0")
+    if not has_states or not counts or options.max_num_seqs <= cache.num_blocks:
+        return None
+    return Refusal(
+        cause="state-cache-too-small",
+        needed_bytes=options.max_num_seqs * cache.bytes_per_block,
+        available_bytes=cache.num_blocks * cache.bytes_per_block,
+        estimated_max_model_len=cache.max_model_len_that_fits or 0,
+        max_model_len=options.max_model_len or 0,
+    )
 
 
 def concurrency_by_length(

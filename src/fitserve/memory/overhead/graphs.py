@@ -30,7 +30,7 @@ _LUMP_MIB = 950
 def captured(shape: Shape, resolved: Resolved) -> Quantity:
     """What the captured graphs take; 0 where none are."""
     options = resolved.options
-    expected = _captured_bytes(shape, options)
+    expected = _captured_bytes(shape, resolved)
     if not expected:
         return Quantity.exact(0, "computed", "no graphs are captured")
     major = (options.device.compute_capability or (0, 0))[0]
@@ -45,7 +45,7 @@ def reserved(shape: Shape, resolved: Resolved, *, v2_runner: bool) -> Quantity:
     nothing before 0.29; on ROCm it counts from 0.26.
     """
     options = resolved.options
-    expected = _captured_bytes(shape, options)
+    expected = _captured_bytes(shape, resolved)
     version = options.vllm_version
     is_cuda = options.device.compute_capability is not None
     counts = (
@@ -68,12 +68,13 @@ def reserved(shape: Shape, resolved: Resolved, *, v2_runner: bool) -> Quantity:
     )
 
 
-def _captured_bytes(shape: Shape, options: EngineOptions) -> int:
+def _captured_bytes(shape: Shape, resolved: Resolved) -> int:
+    options = resolved.options
     largest = options.max_cudagraph_capture_size or 0
     if not largest or options.enforce_eager:
         return 0
     version = options.vllm_version
-    full = at_least(version, "0.11.0")
+    full = resolved.captures_full
     graphs = capture_count(largest, version)
     if full:
         graphs += capture_count(min(largest, options.max_num_seqs), version)
