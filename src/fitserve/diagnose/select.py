@@ -14,7 +14,7 @@ from fitserve.diagnose.phase import oom_cause
 from fitserve.diagnose.usage import is_mostly_foreign
 
 _QUIET_LEVELS = ("INFO", "DEBUG", "WARNING")
-_PACKAGED = re.compile(r"site-packages|dist-packages|/lib/python|/vllm/|/ray/|/torch/|\.pyx|<frozen")
+_PACKAGED = re.compile(r"site-packages|dist-packages|/lib/python|(?:^|/)(?:vllm|ray|torch)/|\.pyx|<frozen")
 _BY_FRAMES = ("arch-key-error-config-mapping", "bare-assertion", "bare-assertion-colon")
 _NEAR_LINES = 10
 _REQUEST_CAUSES = ("request-too-long", "max-tokens-too-large", "model-name-unknown")

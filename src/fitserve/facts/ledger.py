@@ -91,13 +91,16 @@ def rank_of(event: Event) -> str | None:
 def read_ledgers(events: Iterable[Event]) -> list[Ledger]:
     """One ledger for every rank that printed a figure, the last figure of a kind winning.
 
-    What the engine prints for all ranks fills what a rank has not printed itself.
+    What the engine prints for all ranks fills what a rank has not printed itself. What is free when memory runs out is not
+    what was free at the start.
     """
     ranks: dict[str, dict[str, Any]] = {}
     for event in events:
         if event.role not in ("fact", "cause") or event.stage == "request":
             continue
         found = {term: size for name, term in _TERMS.items() if (size := quantity(event, name)) is not None}
+        if event.cause == "out-of-memory":
+            found.pop("free_bytes", None)
         if found:
             ranks.setdefault(rank_of(event) or "", {}).update(found)
     common = ranks.pop("", {})

@@ -51,7 +51,7 @@ def meets(judged: Judged, request: Request, *, low: bool = False) -> bool:
     return judged.verdict == "starts" and reached <= (Level.CONFIDENT if low else Level.EXPECTED)
 
 
-def _keeps_input(move: Move) -> bool:
+def _keeps_input(move: Move, _value: Any) -> bool:
     return move.flag not in _LIMITS_INPUT
 
 

@@ -4,8 +4,9 @@ import re
 from typing import Any
 
 from fitserve.facts.command import Launch, variable
+from fitserve.facts.container import Service
 
-_VARIABLES = (
+VARIABLES = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
     "VLLM_CPU_KVCACHE_SPACE",
     "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
@@ -16,8 +17,8 @@ _VARIABLES = (
 
 
 def given_settings(launch: Launch) -> dict[str, Any]:
-    """The options by name; a dotted part goes into its JSON value."""
-    given: dict[str, Any] = {}
+    """The options by name, the config file's behind the command's; a dotted part goes into its JSON value."""
+    given = {name: launch.configured(name) for name in (launch.config.entries if launch.config else ())}
     for option in launch.options:
         head, _, path = option.name.partition(".")
         if not path:
@@ -31,9 +32,14 @@ def given_settings(launch: Launch) -> dict[str, Any]:
     return given
 
 
+def command_words(launch: Launch) -> tuple[str, ...]:
+    """The words to type for the launch; empty where they are a compose file's."""
+    return () if isinstance(launch.host, Service) else launch.words
+
+
 def plan_variables(launch: Launch) -> dict[str, str]:
     """The variables that decide a plan, as the launch sets them; a container's are its own."""
-    found = {name: variable(launch, name, {}) for name in _VARIABLES}
+    found = {name: variable(launch, name, {}) for name in VARIABLES}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -41,5 +47,5 @@ def image_release(launch: Launch) -> str | None:
     """The release that a container's image names: ``vllm/vllm-openai:v0.19.0``."""
     if launch.container is None:
         return None
-    tag = re.search(r":v?(\d+\.\d+\.\d+)\b", launch.argv[launch.container.image])
+    tag = re.search(r":v?(\d+\.\d+\.\d+)\b", launch.container.name)
     return tag[1] if tag else None

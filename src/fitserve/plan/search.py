@@ -54,7 +54,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
 
 
-Usable = Callable[[Move], bool]
+Usable = Callable[[Move, Any], bool]
+"""Whether a move may be made with a value."""
 
 
 def level(judged: Judged, request: Request) -> Level:
@@ -104,7 +105,7 @@ def single_moves(
         request: the question.
         base: the start as it is now.
         cause: why it does not serve.
-        usable: which moves may be made.
+        usable: which moves may be made, with which values.
         before: moves that are made already.
     """
     scene = Scene(request=request, base=base)
@@ -112,10 +113,10 @@ def single_moves(
     changed = before.changes if before else {}
     found = []
     for move in MOVES:
-        if not move.fits(cause, request.version) or not usable(move) or move.flag in changed:
+        if not move.fits(cause, request.version) or move.flag in changed:
             continue
         best: Candidate | None = None
-        for value in _thinned(list(move.values(scene))):
+        for value in _thinned([value for value in move.values(scene) if usable(move, value)]):
             tried = _judged(request, (*made, move), {**changed, move.flag: value})
             if tried is not None and (best is None or tried.level <= best.level):
                 best = tried
@@ -135,7 +136,7 @@ def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> 
         request: the question.
         base: the start as it is now.
         cause: why it does not serve.
-        usable: which moves may be made.
+        usable: which moves may be made, with which values.
     """
     starts = single_moves(request, base, cause=cause, usable=usable)
     for _ in range(_MOST_MOVES):

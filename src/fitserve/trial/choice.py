@@ -51,10 +51,12 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         advice: the change; None where nothing is left to try.
         skipped: what was passed over.
+        reachable: what would be reached at best where nothing is left to try, in words; empty where that is not known.
     """
 
     advice: Advice | None
     skipped: list[Skipped]
+    reachable: str = ""
 
 
 def choose(diagnosis: Diagnosis, launch: Launch, tried: set[Try], bounds: Bounds) -> Choice:
@@ -68,7 +70,7 @@ def choose(diagnosis: Diagnosis, launch: Launch, tried: set[Try], bounds: Bounds
     """
     skipped: list[Skipped] = []
     for advice in sorted(diagnosis.advice, key=lambda advice: COSTS.index(advice.cost)):
-        reason = _objection(advice, launch, tried, bounds)
+        reason = objection(advice, launch, tried, bounds)
         if reason is None:
             return Choice(advice=advice, skipped=skipped)
         skipped.append(Skipped(advice, reason))
@@ -114,8 +116,15 @@ def _key(flag: str, to: Any) -> Try:
     return flag, msgspec.json.encode(to).decode()
 
 
-def _objection(advice: Advice, launch: Launch, tried: set[Try], bounds: Bounds) -> str | None:
-    """Why an advice cannot be taken; None where it can."""
+def objection(advice: Advice, launch: Launch, tried: set[Try], bounds: Bounds) -> str | None:
+    """Why an advice cannot be taken; None where it can.
+
+    Args:
+        advice: the change.
+        launch: the command.
+        tried: every flag and value that a trial had.
+        bounds: what a change may not do.
+    """
     flag = advice.flag
     if advice.action == RETRY:
         return "it was tried" if _key(RETRY, None) in tried else None

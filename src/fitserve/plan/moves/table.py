@@ -146,7 +146,7 @@ MOVES: tuple[Move, ...] = (
         cost="capacity",
         saves="leaves the encoder's pass, and in newer releases its weights, out",
         costs="images and videos in prompts",
-        causes=_ENCODER | _CACHE,
+        causes=_ENCODER,
         values=values.text_only,
     ),
     Move(
