@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from fitserve.errors import MachineError
@@ -103,7 +104,7 @@ def test_the_end_reaches_what_has_left_the_group(tmp_path: Path, mark: Any) -> N
     before = len(mark.processes())
     process.end(5)
 
-    assert (5, []) == (before, mark.processes())
+    assert (6, []) == (before, mark.processes())
 
 
 def test_what_outlives_the_program_is_ended(tmp_path: Path, mark: Any) -> None:
@@ -227,15 +228,35 @@ time.sleep(600)
     assert [] == mark.left_after(5)
 
 
-def test_the_program_does_not_outlive_a_killed_reaper(tmp_path: Path, mark: Any) -> None:
-    """If the process between is killed itself, the kernel kills the program with it."""
-    process = start("import time; print('up', flush=True); time.sleep(600)", tmp_path / "log", mark.env)
-    wait_for(tmp_path / "log", b"up")
-    os.kill(process.reaper_pid, signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("victim", "signals"), [("guard", {signal.SIGTERM, signal.SIGKILL}), ("keeper", {signal.SIGKILL})]
+)
+def test_nothing_outlives_a_killed_reaper(victim: str, signals: set[int], tmp_path: Path, mark: Any) -> None:
+    """If one of the two processes between is killed, the other one ends the program and all that it has scattered."""
+    process = start(SCATTER, tmp_path / "log", mark.env)
+    wait_for(tmp_path / "log", b"scattered")
+    guard = process.reaper_pid
+    (keeper,) = [child.pid for child in psutil.Process(guard).children()]
+    os.kill(guard if victim == "guard" else keeper, signal.SIGKILL)
     ended = process.wait(20)
 
-    assert (Exit(None, 9), []) == (ended, mark.left_after(5))
+    assert ended is not None
+    assert (None, True, []) == (ended.code, ended.signal in signals, mark.left_after(5))
     process.end(0)
+
+
+def test_what_is_ended_by_a_command_is_ended_once(tmp_path: Path) -> None:
+    """The command that ends what is no descendant runs after the program, also when the keeper was killed."""
+    for victim in (False, True):
+        note = tmp_path / f"note-{victim}"
+        stop = [sys.executable, "-c", f"open({str(note)!r}, 'a').write('ended')"]
+        process = start("import time; print('up', flush=True); time.sleep(600)", tmp_path / "log", stop=stop)
+        wait_for(tmp_path / "log", b"up")
+        if victim:
+            psutil.Process(process.reaper_pid).children()[0].kill()
+        process.end(5)
+
+        assert "ended" == note.read_text()
 
 
 def test_only_what_was_started_is_touched(tmp_path: Path, mark: Any) -> None:

@@ -104,12 +104,13 @@ def _options(
 
 
 def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> int:
-    from fitserve.facts.command import read_command, shown
+    from fitserve.facts.command import shown
+    from fitserve.facts.find_launch import find_launch
     from fitserve.fix.loop import checked_launch
     from fitserve.trial.address import read_address
     from fitserve.trial.progress import Quiet
 
-    ready = checked_launch(read_command(launch), os.environ, Quiet())
+    ready = checked_launch(find_launch(launch, os.environ), os.environ, Quiet())
     plan = DryRun(
         command=shown(ready.argv, ready.env),
         url=read_address(ready, os.environ).url or "",

@@ -1,4 +1,8 @@
-"""A vLLM launch inside a command: finds it, reads its options in any spelling."""
+"""A vLLM launch inside a command: finds it, reads its options in any spelling.
+
+The words that start vLLM may be the command's own, or stand in something that the command names: a shell's script, a
+service of a compose file. What a launch says of ``words`` holds for all of them.
+"""
 
 import re
 import shlex
@@ -9,8 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fitserve.errors import UsageError
-from fitserve.facts.container import Container, find_container
-from fitserve.facts.serve_options import SHORT, arity, full_name, is_negation, read_value
+from fitserve.facts.config_file import ConfigFile
+from fitserve.facts.container import Container, Service, find_container
+from fitserve.facts.serve_options import SHORT, arity, full_name, is_negation, names_of, read_value
+from fitserve.facts.shell_script import Script, read_script, script_in
+from fitserve.facts.shell_words import Known
 
 DEFAULT_PORT = 8000
 """Where vLLM listens without ``--port``, in every release."""
@@ -21,7 +28,6 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*$")
 _SHELL_SYNTAX = re.compile(r"[;&|<>()$`*?~#!\n]")
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash"})
 _HINT = "give it as: fitserve fix -- vllm serve MODEL --max-model-len 8192"
 
 
@@ -61,10 +67,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         argv: the whole command, wrappers included.
         env: environment variables that the command sets for itself, beyond the user's.
-        program: the index of the program that is vLLM's: ``vllm``, its Python, or the container's image.
-        first: the index of the first argument that vLLM's own parser reads.
+        program: the index, in ``words``, of the program that is vLLM's: ``vllm``, its Python, or the container's image.
+        first: the index, in ``words``, of the first argument that vLLM's own parser reads.
         takes_model: True where the first positional argument is the model (``vllm serve``).
         container: the container it runs in; None without one.
+        around: True where the container is around the script that holds the words, not inside of it.
+        host: what holds the words where they are not the command's own.
+        config: its ``--config`` file, where that was read.
     """
 
     argv: tuple[str, ...]
@@ -73,15 +82,24 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     takes_model: bool
     container: Container | None = None
+    around: bool = False
+    host: Script | Service | None = None
+    config: ConfigFile | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that start vLLM, wrappers included."""
+        return self.argv if self.host is None else self.host.words
 
     @property
     def options(self) -> list[Option]:
         """The options of vLLM, in the order in which they stand."""
-        return _read_options(self.argv, self.first)
+        return _read_options(self.words, self.first)
 
     def option(self, name: str) -> Option | None:
-        """The occurrence of an option that counts: the last one, as for argparse."""
-        found = [option for option in self.options if option.name == name]
+        """The occurrence of an option that counts, under any of its names: the last one, as for argparse."""
+        names = names_of(name)
+        found = [option for option in self.options if option.name in names]
         return found[-1] if found else None
 
     def value(self, name: str) -> Any:
@@ -90,67 +108,143 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             return option.value
         head, *path = name.split(".")
         whole = self.option(head) if path else None
-        inner = whole.value if whole else None
+        inner = whole.value if whole else self.configured(head)
         for part in path:
             inner = inner.get(part) if isinstance(inner, dict) else None
         return inner
 
+    def configured(self, name: str) -> Any:
+        """An option's value in the config file; None where it does not stand there."""
+        for known in names_of(name) if self.config else ():
+            if self.config is not None and known in self.config.entries:
+                value = self.config.entries[known].value
+                return read_value(known, value) if isinstance(value, str) else value
+        return None
+
     @property
     def model(self) -> str | None:
-        """The model's path or id; None where vLLM would choose its own default or read a config file."""
+        """The model's path or id; None where vLLM would choose its own default."""
+        configured = self.config.values.get("model") if self.config else None
         if option := self.option("model"):
             return option.texts[0] if option.texts else None
-        if not self.takes_model:
-            return None
-        taken = {index for option in self.options for index in range(option.at, option.at + option.width)}
-        rest = [i for i in range(self.first, len(self.argv)) if i not in taken and self.argv[i] != "--"]
-        return self.argv[rest[0]] if rest else None
+        if self.takes_model:
+            words = self.words
+            taken = {at for option in self.options for at in range(option.at, option.at + option.width)}
+            rest = [i for i in range(self.first, len(words)) if i not in taken and words[i] != "--"]
+            if rest:
+                return words[rest[0]]
+        return None if configured is None else str(configured)
 
 
 def read_command(argv: Sequence[str]) -> Launch:
-    """Find the vLLM launch in a command.
+    """Find the vLLM launch in a command; no file is read.
 
     Args:
         argv: the command as a shell would run it; it may begin with assignments (``A=b vllm serve ...``), be one line in
-            one word, or the script of a ``bash -c`` that is no more than one plain command.
+            one word, or hold the script of a shell (``bash -c``).
 
     Raises:
         UsageError: there is none, or one that cannot be supervised.
     """
-    words = _plain(argv)
+    words, env = split_environment(argv)
+    if not words:
+        raise UsageError("there is no command", hint=_HINT)
+    found = read_words(words)
+    if found is not None:
+        return msgspec.structs.replace(found, env=env)
+    script = script_in(words)
+    if script is None or not script[1]:
+        raise _not_a_launch(words)
+    at = script[0]
+    text = words[at].encode("utf-8", "surrogateescape")
+    known = Known(None, tuple(words[at + 2 :]))
+    return in_script(
+        Launch(argv=tuple(words), env=env, program=0, first=0, takes_model=False), text, at, None, known
+    )
+
+
+def split_environment(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """A command's words, and the variables that are set in front of them."""
+    words = list(argv)
+    if len(words) == 1 and "vllm" in words[0]:
+        words = _split(words[0]) or words
     env: dict[str, str] = {}
     while words and ASSIGNMENT.match(words[0]):
         name, _, value = words.pop(0).partition("=")
         env[name] = value
-    if not words:
-        raise UsageError("there is no command", hint=_HINT)
-    container = find_container(words)
-    found = _find_entry(words, container.image + 1 if container else 0)
-    if found is None and container is not None and container.is_vllm:
-        found = container.image, container.image + 1, True
-    if found is None:
-        raise _not_a_launch(words)
-    program, first, takes_model = found
-    return Launch(
-        argv=tuple(words),
-        env=env,
-        program=program,
-        first=first,
-        takes_model=takes_model,
-        container=container,
+    return words, env
+
+
+def in_script(outer: Launch, text: bytes, at: int, path: str | None, known: Known) -> Launch:
+    """The launch in a script that a command holds or names.
+
+    Args:
+        outer: the command around it, or the launch before an edit.
+        text: the script.
+        at: the index of the script or its path in the command.
+        path: its file; None for the text behind ``-c``.
+        known: what its words may refer to.
+
+    Raises:
+        UsageError: there is none in it that can be supervised.
+    """
+    before = outer.host if isinstance(outer.host, Script) else None
+    script = read_script(
+        text,
+        at=at,
+        path=path,
+        original=before.original if before else text,
+        known=known,
+        is_launch=_may_launch,
+    )
+    inner = read_words(script.words)
+    if inner is None:
+        raise _not_a_launch(script.words)
+    argv = (
+        outer.argv
+        if path
+        else (*outer.argv[:at], text.decode("utf-8", "surrogateescape"), *outer.argv[at + 1 :])
+    )
+    around = find_container(argv[:at])
+    return msgspec.structs.replace(
+        inner,
+        argv=argv,
+        env=outer.env,
+        host=script,
+        config=outer.config,
+        container=around or inner.container,
+        around=around is not None,
     )
 
 
-def _plain(argv: Sequence[str]) -> list[str]:
-    """The words of the command itself, where a quoted line or a shell's script is nothing else."""
-    words = list(argv)
-    for at, word in enumerate(words[:-2]):
-        if PurePath(word).name in _SHELLS and words[at + 1] == "-c" and at + 3 == len(words):
-            inner = _split(words[-1])
-            return words if inner is None else [*words[:at], *inner[inner[:1] == ["exec"] :]]
-    if len(words) == 1 and "vllm" in words[0]:
-        return _split(words[0]) or words
-    return words
+def read_words(words: Sequence[str]) -> Launch | None:
+    """The launch that some words are; None where they start no vLLM.
+
+    Raises:
+        UsageError: it cannot be supervised.
+    """
+    container = find_container(words)
+    found = _find_entry(words, container.image + 1 if container else 0)
+    if found is None and container is not None and container.is_vllm and not _has_shell(words, container):
+        found = container.image, container.image + 1, True
+    if found is None:
+        return None
+    program, first, takes_model = found
+    return Launch(
+        argv=tuple(words), program=program, first=first, takes_model=takes_model, container=container
+    )
+
+
+def _has_shell(words: Sequence[str], container: Container) -> bool:
+    """True where a shell takes the place of the image's own program."""
+    return script_in(words[container.image :]) is not None or script_in(words) is not None
+
+
+def _may_launch(words: Sequence[str]) -> bool:
+    try:
+        return read_words(words) is not None
+    except UsageError:
+        return any("vllm" in word for word in words)
 
 
 def _split(line: str) -> list[str] | None:
@@ -173,11 +267,15 @@ def variable(launch: Launch, name: str, environ: Mapping[str, str]) -> str | Non
 
     A container sees what ``-e`` gives it: a value, or by its bare name the user's own.
     """
-    before = launch.argv[: launch.program]
+    before = (*launch.words[: launch.program], *(launch.argv if launch.around else ()))
     for word in before:
         for text in (word, word.removeprefix("--env="), word.removeprefix("-e")):
             if text.startswith(f"{name}="):
                 return text.partition("=")[2]
+    if isinstance(launch.host, Service):
+        return launch.host.environment.get(name)
+    if launch.host is not None and name in launch.host.variables:
+        return launch.host.variables[name]
     if launch.container is not None and name not in before:
         return None
     return launch.env.get(name, environ.get(name))
@@ -219,12 +317,6 @@ def _interpreter(words: Sequence[str], before: int) -> int:
 def _not_a_launch(words: Sequence[str]) -> UsageError:
     line = shlex.join(words)
     for at, word in enumerate(words[:-1]):
-        if PurePath(word).name in _SHELLS and re.fullmatch(r"-[a-z]*c", words[at + 1]):
-            return UsageError(
-                "the launch is inside a shell's script, where no option can be changed",
-                where=line,
-                hint="give the command itself, without the shell around it",
-            )
         if PurePath(word).name == "vllm":
             return UsageError(f"vllm {words[at + 1]} starts no server", where=line, hint=_HINT)
     return UsageError("the command starts no vLLM server", where=line, hint=_HINT)

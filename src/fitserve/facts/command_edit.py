@@ -1,4 +1,4 @@
-"""Edits a launch: one option or one variable at a time, in place, everything else as it was typed."""
+"""Edits a launch: one option or one variable at a time, where it stands, everything else as it was typed."""
 
 import contextlib
 import json
@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 
 from fitserve.errors import UsageError
-from fitserve.facts.command import ASSIGNMENT, Launch, Option, read_command
-from fitserve.facts.serve_options import SWITCHES, arity
+from fitserve.facts.command import ASSIGNMENT, Launch, Option, in_script, read_command, shown
+from fitserve.facts.config_file import ConfigFile
+from fitserve.facts.container import Container, Service
+from fitserve.facts.serve_options import SWITCHES, arity, names_of
+from fitserve.facts.shell_script import Script
 
 _CHANGES_ENVIRONMENT = frozenset({"sudo", "doas", "ssh", "mpirun", "mpiexec"})
 """Wrappers that do not hand their own environment on."""
@@ -36,45 +39,74 @@ def with_option(launch: Launch, name: str, value: Any) -> Launch:
         return without_option(launch, name)
     present = launch.option(name)
     if present is not None:
-        return _replaced(launch, present.at, present.width, _respelled(present, name, value))
+        if not _can_change(launch, present):
+            return with_words(launch, _spelled_new(name, value))
+        return spliced(launch, present.at, present.width, _respelled(present, name, value))
     head, _, path = name.partition(".")
     whole = launch.option(head)
-    if path and whole is not None and isinstance(whole.value, dict):
+    dotted = any(option.name.startswith(f"{head}.") for option in launch.options)
+    if path and whole is not None and isinstance(whole.value, dict) and not dotted:
         return with_option(launch, head, _with_key(whole.value, path.split("."), value))
+    if launch.config is not None and whole is None and not dotted:
+        return _configured(launch, launch.config, name, value)
     return with_words(launch, _spelled_new(name, value))
 
 
 def with_words(launch: Launch, words: Sequence[str]) -> Launch:
     """The same command with an option added behind the others, as it is typed."""
-    end = len(launch.argv)
-    rest = launch.argv[launch.first :]
+    end = len(launch.words)
+    rest = launch.words[launch.first :]
     if "--" in rest:
         end = launch.first + rest.index("--")
-    return _replaced(launch, end, 0, words)
+    return spliced(launch, end, 0, words)
 
 
 def without_option(launch: Launch, name: str) -> Launch:
-    """The same command without an option, wherever it stands."""
+    """The same command without an option, wherever it stands.
+
+    Raises:
+        UsageError: it comes out of a variable together with others.
+    """
     while (option := launch.option(name)) is not None:
-        launch = _replaced(launch, option.at, option.width, [])
+        if not _can_change(launch, option):
+            raise UsageError(
+                f"{option.spelled} stands in a variable, and cannot be removed there",
+                where=shown(launch.argv, launch.env),
+                hint="write the options behind vllm serve themselves",
+            )
+        launch = spliced(launch, option.at, option.width, [])
+    for known in names_of(name):
+        if launch.config is not None and known in launch.config.entries:
+            launch = msgspec.structs.replace(launch, config=launch.config.without(known))
     return launch
 
 
 def with_variable(launch: Launch, name: str, value: str) -> Launch:
     """The same command with one environment variable set, where the command sets it already, else before it."""
-    setting = f"{name}={value}"
+    if isinstance(launch.host, Service):
+        return msgspec.structs.replace(launch, host=launch.host.with_variable(name, value))
     if launch.container is not None:
-        at, width, words = launch.container.setting(launch.argv, name, value)
-        return _read_again(launch, _spliced(launch.argv, at, width, words))
-    before = launch.argv[: launch.program]
+        return _with_container_variable(launch, launch.container, name, value)
+    setting = f"{name}={value}"
+    before = launch.words[: launch.program]
     for at, word in enumerate(before):
         if word.startswith(f"{name}="):
-            return _replaced(launch, at, 1, [setting])
+            return spliced(launch, at, 1, [setting])
     if _names(before) & {"env"}:
-        return _replaced(launch, _end_of_env(before), 0, [setting])
+        return spliced(launch, _end_of_env(before), 0, [setting])
     if _names(before) & _CHANGES_ENVIRONMENT:
-        return _replaced(launch, launch.program, 0, ["env", setting])
-    return msgspec.structs.replace(launch, env={**launch.env, name: value})
+        return spliced(launch, launch.program, 0, ["env", setting])
+    in_front = msgspec.structs.replace(launch, env={**launch.env, name: value})
+    return in_front if launch.host is None else spliced(launch, 0, 0, [setting])
+
+
+def _with_container_variable(launch: Launch, container: Container, name: str, value: str) -> Launch:
+    line = launch.argv if launch.around else launch.words
+    at, width, words = container.setting(line, name, value)
+    if launch.around:
+        again = read_command(_with(launch.argv, at, width, words))
+        return msgspec.structs.replace(again, env=launch.env)
+    return spliced(launch, at, width, words)
 
 
 def secrets_in(argv: Sequence[str]) -> list[str]:
@@ -87,9 +119,18 @@ def secrets_in(argv: Sequence[str]) -> list[str]:
     return sorted(found - {""}, key=lambda secret: (-len(secret), secret))
 
 
-def _read_again(launch: Launch, argv: Sequence[str]) -> Launch:
-    """The launch in an edited command, with the variables it had."""
-    return msgspec.structs.replace(read_command(argv), env=launch.env)
+def _configured(launch: Launch, config: ConfigFile, name: str, value: Any) -> Launch:
+    """The option in the config file where it stands there, else behind the command's others."""
+    head, _, path = name.partition(".")
+    known = next((each for each in names_of(head) if each in config.entries), None)
+    if known is None or (path and not isinstance(config.entries[known].value, dict)):
+        return with_words(launch, _spelled_new(name, value))
+    new = _with_key(config.entries[known].value, path.split("."), value) if path else value
+    return msgspec.structs.replace(launch, config=config.with_value(known, new))
+
+
+def _can_change(launch: Launch, option: Option) -> bool:
+    return launch.host is None or launch.host.can_change(option.at, option.width)
 
 
 def _respelled(option: Option, name: str, value: Any) -> list[str]:
@@ -133,11 +174,19 @@ def _end_of_env(before: Sequence[str]) -> int:
     return at
 
 
-def _replaced(launch: Launch, at: int, width: int, words: Sequence[str]) -> Launch:
-    return _read_again(launch, _spliced(launch.argv, at, width, words))
+def spliced(launch: Launch, at: int, width: int, words: Sequence[str]) -> Launch:
+    """The launch with some of its words replaced, wherever they stand."""
+    host = launch.host
+    if isinstance(host, Script):
+        return in_script(launch, host.spliced(at, width, words), host.at, host.path, host.known)
+    if isinstance(host, Service):
+        edited = host.with_words(_with(host.words, at, width, words))
+        return msgspec.structs.replace(launch, host=edited)
+    again = read_command(_with(launch.argv, at, width, words))
+    return msgspec.structs.replace(again, env=launch.env, config=launch.config)
 
 
-def _spliced(argv: Sequence[str], at: int, width: int, words: Sequence[str]) -> list[str]:
+def _with(argv: Sequence[str], at: int, width: int, words: Sequence[str]) -> list[str]:
     return [*argv[:at], *words, *argv[at + width :]]
 
 

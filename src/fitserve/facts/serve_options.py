@@ -40,6 +40,16 @@ SHORT = {
     "-tp": "tensor_parallel_size",
 }
 
+_SAME = (
+    frozenset({"cuda_graph_sizes", "cudagraph_capture_sizes"}),
+    frozenset({"max_context_len_to_capture", "max_seq_len_to_capture"}),
+    frozenset({"cp_kv_cache_interleave_size", "dcp_kv_cache_interleave_size"}),
+)
+"""Names of one option in different releases, with values of one meaning.
+
+Source: the argument parsers of vLLM 0.8.5, 0.10.2, 0.12.0, 0.19.0 and 0.32.0 (``engine/arg_utils.py``).
+"""
+
 ALIASES = {"device_memory_utilization": "gpu_memory_utilization"}
 
 
@@ -58,7 +68,7 @@ HUMAN_INTEGERS = _TABLES["human-integer"]
 """Options whose value may carry a suffix. Source: vLLM 0.32.0 ``engine/arg_utils.py``."""
 
 _CURRENT = _TABLES["switch"] | _TABLES["several"] | _TABLES["one"]
-_EVERY = _CURRENT | SWITCHES | _TABLES["old-one"]
+_EVERY = _CURRENT | SWITCHES | _TABLES["old-one"] | _TABLES["old-several"]
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _MULTIPLIER = {
     "k": 10**3,
@@ -91,10 +101,20 @@ def full_name(spelled: str) -> str:
     return ALIASES.get(name, name) + dot + rest
 
 
+def names_of(name: str) -> frozenset[str]:
+    """Every name that an option has had; a dotted part makes it another option."""
+    return next((names for names in _SAME if name in names), frozenset({name}))
+
+
+def known_options() -> frozenset[str]:
+    """The options that the newest release has."""
+    return _CURRENT
+
+
 def arity(name: str) -> Arity | None:
     """How many arguments follow an option; None for an option that no release has."""
     head = name.partition(".")[0]
-    if head in _TABLES["several"]:
+    if head in _TABLES["several"] | _TABLES["old-several"]:
         return "several"
     if head in SWITCHES:
         return "none"

@@ -13,7 +13,8 @@ import msgspec
 from fitserve import __version__
 from fitserve.diagnose.finding import Advice, Diagnosis
 from fitserve.errors import FitserveError, MachineError, UsageError
-from fitserve.facts.command import Launch, read_command, shown
+from fitserve.facts.command import Launch, shown
+from fitserve.facts.find_launch import find_launch
 from fitserve.fix.options import Options
 from fitserve.fix.proof import cause_of_failed_checks, prove
 from fitserve.report.record import Maker, Outcome, Record
@@ -23,6 +24,7 @@ from fitserve.trial.address import read_address, with_free_port
 from fitserve.trial.attempt import Attempt
 from fitserve.trial.choice import Bounds, Choice, Try, change_of, changed, choose, tries
 from fitserve.trial.devices import visible_devices
+from fitserve.trial.elsewhere import not_ended_from_here, refuse_running_service
 from fitserve.trial.interrupt import stopping_like_ctrl_c
 from fitserve.trial.outcome import Change, Trial
 from fitserve.trial.progress import Progress
@@ -61,7 +63,7 @@ def fix(
         UsageError: the command starts no vLLM server.
         MachineError: the port is taken, or the program cannot be started.
     """
-    launch = read_command(command)
+    launch = find_launch(command, environ)
     environ = dict(environ)
     loop = _Loop(
         command,
@@ -96,6 +98,7 @@ def checked_launch(launch: Launch, environ: Mapping[str, str], progress: Progres
             where=shown(launch.argv, launch.env),
             hint="leave out --name, or add --rm",
         )
+    refuse_running_service(launch, environ)
     ready = with_free_port(launch, environ)
     address = read_address(ready, environ)
     if address.url is None:
@@ -104,6 +107,8 @@ def checked_launch(launch: Launch, environ: Mapping[str, str], progress: Progres
             where=shown(launch.argv, launch.env),
             hint=f"publish its port, as in docker run -p {address.port}:{address.port}, and leave out --uds",
         )
+    if foreign := not_ended_from_here(launch):
+        progress.note(foreign)
     if ready != launch:
         progress.note(f"port {read_address(launch, environ).port} is taken: using --port {address.port}")
     return ready

@@ -70,6 +70,8 @@ def config_file(launch: Launch) -> dict[str, Any]:
 
     A file that vLLM cannot read either is vLLM's to complain about.
     """
+    if launch.config is not None:
+        return launch.config.values
     path = launch.value("config")
     if path is None:
         return {}

@@ -1,12 +1,14 @@
 """One trial from launch to end (o: processes, files)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fitserve.diagnose.engine import diagnose_path
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.command import Launch
 from fitserve.trial.address import read_address
+from fitserve.trial.copies import placed
+from fitserve.trial.elsewhere import cancel_job, stopping, watched_container
 from fitserve.trial.ending import explained
 from fitserve.trial.launch import launch as start
 from fitserve.trial.outcome import Change, Memory, State, Trial
@@ -51,16 +53,18 @@ class Attempt:
         ask_health: bool = True,
     ) -> None:
         self.n = n
-        self.launch = launch
+        self.launch = launch = placed(launch, log_path.parent, log_path.stem)
         self.change = change
         self.address = read_address(launch, environ)
-        argv, container = _watched_container(launch, log_path.with_suffix(".cid"))
+        self.environ = environ
+        argv, container = watched_container(launch, log_path.with_suffix(".cid"))
         self.process = start(
             argv,
             env={**environ, **launch.env},
             log_path=log_path,
             pass_through=pass_through,
             container=container,
+            stop=stopping(launch),
         )
         self.log = self.process.output.log
         self.reading = Reading(self.process.output)
@@ -132,19 +136,6 @@ class Attempt:
             self.process.end(0)
             raise
         finally:
+            cancel_job(self.launch, self.log.path, self.environ)
             # A log file that is whole will be read again; of a cut one, the live reading is all there is.
             self.reading.close(0 if self.log.failure is None else READING_SECONDS)
-
-
-def _watched_container(launch: Launch, cid_file: Path) -> tuple[Sequence[str], tuple[str, Path] | None]:
-    """The command as it is started: a container's id is written down, so that the container can be ended."""
-    container = launch.container
-    if container is None:
-        return launch.argv, None
-    given = container.cid_file(launch.argv)
-    engine = launch.argv[container.program]
-    if given is not None:
-        return launch.argv, (engine, Path(given))
-    cid_file.unlink(missing_ok=True)
-    words = ["--cidfile", str(cid_file)]
-    return [*launch.argv[: container.image], *words, *launch.argv[container.image :]], (engine, cid_file)

@@ -111,7 +111,7 @@ class Process:
         data = os.read(self._status, 4096)
         if not data:
             self.gone = True
-            # The reaper has been killed: the kernel kills the program with it.
+            # Both of the reaper's processes have been killed: the kernel kills the program with them.
             self.exit = self.exit or Exit(None, 9)
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
@@ -128,6 +128,9 @@ class Process:
             self.exit = Exit(None, -code) if code < 0 else Exit(code, None)
         elif word == "gone":
             self.gone = True
+            if self.pid:
+                # The keeper has been killed before it could tell, and the program with it.
+                self.exit = self.exit or Exit(None, 9)
 
 
 def launch(
@@ -137,6 +140,7 @@ def launch(
     log_path: Path,
     pass_through: bool = False,
     container: tuple[str, Path] | None = None,
+    stop: Sequence[str] = (),
 ) -> Process:
     """Start a program in a session of its own, under a reaper.
 
@@ -147,6 +151,7 @@ def launch(
         pass_through: its output also goes to our own streams, and it reads our standard input; else both of its
             streams share one pipe, which keeps their order.
         container: the container engine's program and the file that it writes the container's id to.
+        stop: a command that ends what is no process below the program; run when the program is gone.
 
     Raises:
         MachineError: there is no such program, it cannot be run, or the log cannot be written.
@@ -162,7 +167,7 @@ def launch(
     keeper = subprocess.Popen(
         [
             *(sys.executable, "-I", "-S", reaper.__file__),
-            *(str(control_read), str(status_write), engine, str(cid_file)),
+            *(str(control_read), str(status_write), engine, str(cid_file), str(len(stop)), *stop),
             "--",
             *argv,
         ],

@@ -1,14 +1,17 @@
-"""The process between the tool and what it starts: nothing below it outlives the tool.
+"""The processes between the tool and what it starts: nothing below them outlives the tool.
 
-It is a program of its own (``python -I -S reaper.py CONTROL STATUS ENGINE CIDFILE -- ARGV``) that imports the standard library
-alone, so that it is there within some 20 milliseconds. It becomes the subreaper of everything below it: a process that
-leaves its group or session, or loses its parent, stays its descendant. Its standard streams are the program's.
+It is a program of its own (``python -I -S reaper.py CONTROL STATUS ENGINE CIDFILE N STOP... -- ARGV``) that imports the
+standard library alone, so that it is there within some 20 milliseconds. It becomes two processes, each the subreaper of
+everything below it: a process that leaves its group or session, or loses its parent, stays a descendant of both. The
+keeper starts the program and obeys the tool. The guard above it does nothing but wait: when the keeper is killed, what it
+kept falls to the guard, which kills it. When the guard is killed, the keeper sees that, and ends everything itself.
 
-From CONTROL, a pipe, it reads lines: ``signal N`` goes to the program; ``end SECONDS`` ends everything, gently first.
-When the pipe closes, the tool is gone, and it ends everything. To STATUS it writes lines: ``started PID``,
+From CONTROL, a pipe, the keeper reads lines: ``signal N`` goes to the program; ``end SECONDS`` ends everything, gently
+first. When the pipe closes, the tool is gone, and it ends everything. To STATUS it writes lines: ``started PID``,
 ``failed ERRNO``, ``exited CODE`` (negative: the signal), ``gone`` when nothing is left.
 
-A container is nobody's descendant: where ENGINE (docker) is given, the container whose id is in CIDFILE is killed at the end.
+A container is nobody's descendant: where ENGINE (docker) is given, the container whose id is in CIDFILE is killed at the
+end; the N words of STOP are a command that ends what was started in another way.
 """
 
 import contextlib
@@ -32,17 +35,58 @@ LEFTOVER_GRACE_SECONDS = 1.0
 CONTAINER_SECONDS = 5.0
 """How long the container's engine may take to kill it."""
 
+STOP_SECONDS = 30.0
+"""How long the command of STOP may take: compose gives a container 10 seconds before it kills it."""
+
 _TICK_SECONDS = 0.05
+_PASSED_OVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(arguments: list[str]) -> int:
-    """Start the program, obey the pipe, leave nothing behind."""
-    control, status = int(arguments[0]), int(arguments[1])
+    """Become guard and keeper, and leave nothing behind."""
+    control, status, engine, cid_file = int(arguments[0]), int(arguments[1]), arguments[2], arguments[3]
+    count = int(arguments[4])
+    stop, argv = arguments[5 : 5 + count], arguments[6 + count :]
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    guard_read, guard_write = os.pipe()
+    keeper = os.fork()
+    if keeper == 0:
+        os.close(guard_write)
+        code = _keep(argv, control, status, guard_read)
+        _end_elsewhere(engine, cid_file, stop)
+        _tell(status, "gone")
+        os._exit(code)
+    os.close(control)
+    os.close(guard_read)
+    for number in (*_PASSED_OVER, signal.SIGCHLD):
+        signal.signal(number, _do_nothing)
+    _let_go_of_streams()
+    if _guard(keeper):
+        _end_elsewhere(engine, cid_file, stop)
+        _tell(status, "gone")
+    return 0
+
+
+def _guard(keeper: int) -> bool:
+    """Wait until nothing is left; True where the keeper was killed and its work had to be done."""
+    killed = False
+    while True:
+        try:
+            pid, state = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return killed
+        killed = killed or (pid == keeper and os.WIFSIGNALED(state))
+        if killed:
+            kill_all(signal.SIGKILL)
+
+
+def _keep(argv: list[str], control: int, status: int, guard: int) -> int:
+    """Start the program and keep it until it and everything below it are gone."""
     wake = _handle_signals()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         program = subprocess.Popen(
-            arguments[5:],
+            argv,
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
@@ -51,9 +95,7 @@ def main(arguments: list[str]) -> int:
         return 1
     _let_go_of_streams()
     _tell(status, f"started {program.pid}")
-    _Keeper(program.pid, control, status, wake).keep()
-    _kill_container(arguments[2], arguments[3])
-    _tell(status, "gone")
+    _Keeper(program.pid, control, status, wake, guard).keep()
     return 0
 
 
@@ -62,7 +104,7 @@ def _handle_signals() -> int:
 
     A handler, unlike an ignored signal, is not handed on to the program; what was ignored before us stays so.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in _PASSED_OVER:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _do_nothing)
     wake_read, wake_write = os.pipe()
@@ -77,11 +119,12 @@ def _do_nothing(_number: int, _frame: object) -> None:
 
 
 class _Keeper:
-    """Waits for the program, the pipe and every adopted process."""
+    """Waits for the program, the pipes and every adopted process."""
 
-    def __init__(self, program: int, control: int, status: int, wake: int) -> None:
+    def __init__(self, program: int, control: int, status: int, wake: int, guard: int) -> None:
         self.program = program
         self.control: int | None = control
+        self.guard: int | None = guard
         self.status = status
         self.wake = wake
         self.alive = True
@@ -114,11 +157,14 @@ class _Keeper:
                 self.end_within(LEFTOVER_GRACE_SECONDS)
 
     def listen(self) -> None:
-        """Wait for an order, an end, or the deadline."""
-        reading = [self.wake] if self.control is None else [self.wake, self.control]
+        """Wait for an order, an end, the guard's death, or the deadline."""
+        reading = [each for each in (self.wake, self.control, self.guard) if each is not None]
         ready, _, _ = select.select(reading, [], [], None if self.deadline is None else _TICK_SECONDS)
         if self.wake in ready:
             os.read(self.wake, 4096)
+        if self.guard in ready:
+            self.guard = None
+            self.end(ORPHANED_GRACE_SECONDS)
         if self.control in ready and self.control is not None:
             self.obey(os.read(self.control, 4096))
 
@@ -172,15 +218,17 @@ def kill_all(number: int) -> None:
         sent |= new
 
 
-def _kill_container(engine: str, cid_file: str) -> None:
-    """Kill the container that the program has left, if it has; one that has ended is not harmed."""
-    if not engine:
-        return
+def _end_elsewhere(engine: str, cid_file: str, stop: list[str]) -> None:
+    """End what is no descendant: the container, if it is still there, and what the command of STOP ends."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        with open(cid_file, encoding="ascii") as file:  # noqa: PTH123 - pathlib would double the start
-            container = file.read().strip()
-        os.unlink(cid_file)  # noqa: PTH108 - as above
-        subprocess.run([engine, "kill", container], check=False, timeout=CONTAINER_SECONDS)
+        if engine:
+            with open(cid_file, encoding="ascii") as file:  # noqa: PTH123 - pathlib would double the start
+                container = file.read().strip()
+            os.unlink(cid_file)  # noqa: PTH108 - as above
+            subprocess.run([engine, "kill", container], check=False, timeout=CONTAINER_SECONDS)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if stop:
+            subprocess.run(stop, check=False, timeout=STOP_SECONDS)
 
 
 def _living_parent(pid: int) -> int | None:
