@@ -17,6 +17,7 @@ from fitserve.memory.history import at_least
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.activation import activation
 from fitserve.memory.overhead.cpu import cpu_terms, is_cpu
+from fitserve.memory.overhead.drafting import with_drafting
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
@@ -105,6 +106,7 @@ def rank_budgets(
             is_last_stage=stage == last,
             skips_multimodal=resolved.skips_multimodal or stage > 0,
         )
+        active = with_drafting(active, shape, options, is_last_stage=stage == last)
         for rank in range(stage * tp, (stage + 1) * tp):
             held = (
                 weights if isinstance(weights, Unknown) else _held(weights[rank], options.cpu_offload_bytes)
@@ -151,15 +153,20 @@ def _kv_cache(
 
 
 def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
-    """Parameters, buffers and the slots for adapters, on the device."""
-    params, buffers, lora = weights.param_bytes, weights.buffer_bytes, weights.lora_bytes
+    """Parameters, buffers, the slots for adapters and what drafts, on the device."""
+    parts = (weights.param_bytes, weights.buffer_bytes, weights.lora_bytes, weights.draft_bytes)
+    params = weights.param_bytes
     moved = min(offloaded_bytes, params.expected)
+    source = params.source
+    for part, words in ((weights.lora_bytes, "for LoRA adapters"), (weights.draft_bytes, "of what drafts")):
+        if part.high:
+            source += f", {gib(part.expected)} {words}"
     return Quantity(
-        low=params.low + buffers.low + lora.low - moved,
-        expected=params.expected + buffers.expected + lora.expected - moved,
-        high=params.high + buffers.high + lora.high - moved,
-        basis="estimated" if lora.low != lora.high else params.basis,
-        source=f"{params.source}, {gib(lora.expected)} for LoRA adapters" if lora.expected else params.source,
+        low=sum(part.low for part in parts) - moved,
+        expected=sum(part.expected for part in parts) - moved,
+        high=sum(part.high for part in parts) - moved,
+        basis="estimated" if any(part.low != part.high for part in parts[2:]) else params.basis,
+        source=source,
     )
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from fitserve.facts.model_config import ModelConfig
 from fitserve.units import GIB
 
 
@@ -50,6 +51,28 @@ class LoraOptions(msgspec.Struct, frozen=True, kw_only=True):
     enable_tower_connector_lora: bool = False
 
 
+class Drafting(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--speculative-config`` asks for.
+
+    Attributes:
+        method: how tokens are drafted: ``ngram``, ``suffix``, ``mtp``, ``eagle``, ``eagle3``, ``draft_model``...
+        tokens: drafted at once.
+        model: the drafting model as given; None where the checkpoint or the text itself drafts.
+        config: the drafting model's configuration, where it is at hand.
+        owns: which of ``embed_tokens`` and ``lm_head`` its files hold; None where that is not known.
+        quantization: how it is quantised while it is loaded.
+        missing: why its configuration is not at hand; empty where it is or none is needed.
+    """
+
+    method: str
+    tokens: int
+    model: str | None = None
+    config: ModelConfig | None = None
+    owns: tuple[str, ...] | None = None
+    quantization: str | None = None
+    missing: str = ""
+
+
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's settings after it has filled in its defaults; names and meanings are vLLM's.
 
@@ -60,6 +83,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         kv_cache_dtype: ``auto`` or one of vLLM's names.
         speculative_method: how tokens are drafted: ``ngram``, ``suffix``, ``mtp``, ``eagle``, ``eagle3``...
         lora: what is set aside for adapters; None without ``--enable-lora``.
+        drafting: the whole of speculative decoding; its method and tokens are the two above.
         dtype: ``auto``, ``bfloat16``, ``float16``, ``half``, ``float32``...
     """
 
@@ -95,4 +119,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     cpu_offload_bytes: int = 0
     language_model_only: bool = False
     lora: LoraOptions | None = None
+    drafting: Drafting | None = None
     device: Device = Device(name="H100", total_bytes=round(79.19 * GIB), compute_capability=(9, 0))

@@ -11,13 +11,16 @@ from fitserve.memory.kv.layouts.latent import deepseek_layer
 from fitserve.memory.kv.layouts.registry import layout_of
 from fitserve.memory.kv.layouts.states import attention
 
-_WITHOUT_LAYERS = ("ngram", "ngram_gpu", "suffix")
-"""Methods that draft from the text alone."""
+_WITHOUT_LAYERS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
+"""Methods that draft from the text or from the last hidden state alone."""
+
+_BY_A_MODEL = ("draft_model", "eagle", "eagle3")
 
 _LATENT = (
     "DeepseekV3ForCausalLM",
     "DeepseekV32ForCausalLM",
     "GlmMoeDsaForCausalLM",
+    "Glm4MoeLiteForCausalLM",
 )
 _WHOLE = {
     "Qwen3NextForCausalLM": ("num_nextn_predict_layers",),
@@ -49,8 +52,13 @@ def draft_layers(facts: Facts, draft: ModelConfig | None) -> list[Layer]:
         raise NotModelledError("speculative decoding without the method that drafts")
     if method == "mtp" or method.endswith("_mtp"):
         return _own_modules(facts)
+    if method not in _BY_A_MODEL:
+        raise NotModelledError(f"drafting by {method}")
     if draft is None:
-        raise NotModelledError(f"the drafting model of the method {method}")
+        known = facts.options.drafting
+        raise NotModelledError(
+            (known.missing if known else "") or f"the drafting model of the method {method}"
+        )
     inner = Facts(draft, facts.options)
     return [msgspec.structs.replace(layer, layer=facts.layers + layer.layer) for layer in layout_of(inner)]
 

@@ -36,6 +36,8 @@ def layer_specs(
         The specs, each with its layers; empty where nothing is kept. An unknown names the piece that is not modelled.
     """
     facts = Facts(config, options)
+    if draft is None and options.drafting is not None:
+        draft = options.drafting.config
     try:
         layers = layout_of(facts) + draft_layers(facts, draft)
         specs = _specs(facts, layers)

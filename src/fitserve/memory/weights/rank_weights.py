@@ -62,6 +62,8 @@ def _confirmed(
         pipeline_parallel_size=1,
         data_parallel_size=1,
         enable_expert_parallel=False,
+        lora=None,
+        drafting=None,
     )
     whole = config_weights(checkpoint.config, alone)
     if isinstance(whole, Unknown) or not held:

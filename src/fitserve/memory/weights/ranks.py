@@ -6,8 +6,9 @@ import msgspec
 
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import release
-from fitserve.memory.options import EngineOptions
+from fitserve.memory.options import Drafting, EngineOptions
 from fitserve.memory.weights.detect import quantiser_for
+from fitserve.memory.weights.drafts import counts_as, draft_bytes, without_draft
 from fitserve.memory.weights.families.registry import FAMILIES, Family
 from fitserve.memory.weights.inventory import Inventory
 from fitserve.memory.weights.lora import Adapters
@@ -15,7 +16,7 @@ from fitserve.memory.weights.lora_targets import refuses_adapters
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import NotModelledError
-from fitserve.units import Quantity, Unknown
+from fitserve.units import Basis, Quantity, Unknown
 
 _NOTHING = Quantity.exact(0, "computed", "not asked for")
 
@@ -28,17 +29,20 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         param_bytes: parameters: weights, scales, zero points, norms.
         buffer_bytes: what vLLM keeps besides: the caches of positions, scales of attention layers.
         lora_bytes: what is set aside for LoRA adapters.
+        draft_bytes: the modules or the model that draft tokens.
     """
 
     rank: int
     param_bytes: Quantity
     buffer_bytes: Quantity
     lora_bytes: Quantity = _NOTHING
+    draft_bytes: Quantity = _NOTHING
 
     @property
     def total_bytes(self) -> int:
         """All of it, as expected."""
-        return self.param_bytes.expected + self.buffer_bytes.expected + self.lora_bytes.expected
+        parts = (self.param_bytes, self.buffer_bytes, self.lora_bytes, self.draft_bytes)
+        return sum(part.expected for part in parts)
 
 
 def element_bytes(options: EngineOptions) -> int:
@@ -62,7 +66,7 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
     if options.lora is not None and refuses_adapters(config.architecture, options.vllm_version):
         return Unknown(f"vLLM {options.vllm_version} serves no LoRA adapters with {config.architecture}")
     try:
-        return _ranks(config, options, family)
+        return _with_draft(_ranks(config, options, family), config, options, family)
     except NotModelledError as reason:
         return Unknown(f"the weights are not known: {reason}")
     except ZeroDivisionError:
@@ -104,22 +108,73 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
     return tuple(found)
 
 
+def _with_draft(
+    ranks: tuple[RankWeights, ...], config: ModelConfig, options: EngineOptions, family: Family
+) -> tuple[RankWeights, ...]:
+    """The ranks with what drafts, which stands on the last stage."""
+    if options.drafting is None:
+        return ranks
+    tp = options.tensor_parallel_size
+    first = len(ranks) - tp
+    sizes = [
+        _draft_size(config, options, options.drafting, family, rank) for rank in range(first, len(ranks))
+    ]
+    return ranks[:first] + tuple(
+        msgspec.structs.replace(rank, draft_bytes=size)
+        for rank, size in zip(ranks[first:], sizes, strict=True)
+    )
+
+
+def _draft_size(
+    config: ModelConfig, options: EngineOptions, drafting: Drafting, family: Family, rank: int
+) -> Quantity:
+    """What drafts on one rank.
+
+    Raises:
+        NotModelledError: it is not known.
+    """
+    source = f"drafting by {drafting.model or drafting.method}"
+    version = str(release(options.vllm_version))
+    if drafting.method == "draft_model" and drafting.config is not None:
+        found = config_weights(drafting.config, without_draft(options))
+        if isinstance(found, Unknown):
+            raise NotModelledError(f"the drafting model: {found.unknown}")
+        return Quantity.exact(found[rank % options.tensor_parallel_size].total_bytes, "computed", source)
+    own = quantiser_for(config, options.quantization, family.renames, version)
+    build = Build(config, options, _inventory(own, config, without_draft(options), rank), rank)
+    draft = None
+    if drafting.config is not None:
+        reason = counts_as(drafting.config, drafting.method)
+        if reason:
+            raise NotModelledError(reason)
+        beside = quantiser_for(drafting.config, drafting.quantization, (), version)
+        inventory = _inventory(beside, drafting.config, without_draft(options), rank)
+        draft = Build(drafting.config, options, inventory, rank)
+    size = draft_bytes(build, draft, drafting)
+    kind: Basis = "computed" if size.low == size.high else "estimated"
+    return Quantity(low=size.low, expected=size.low, high=size.high, basis=kind, source=source)
+
+
 def _filled(
     config: ModelConfig, options: EngineOptions, family: Family, quantiser: Quantiser, rank: int
 ) -> Inventory:
     """What one rank holds."""
+    inventory = _inventory(quantiser, config, options, rank)
+    family.count(Build(config, options, inventory, rank // options.tensor_parallel_size))
+    return inventory
+
+
+def _inventory(quantiser: Quantiser, config: ModelConfig, options: EngineOptions, rank: int) -> Inventory:
+    """An empty one for a rank."""
     tp = options.tensor_parallel_size
-    stage, place = divmod(rank, tp)
     element = element_bytes(options)
     lora = options.lora
     adapters = Adapters(lora, options, config.architecture, element=element, tp=tp) if lora else None
-    inventory = Inventory(
+    return Inventory(
         quantiser,
         tp=tp,
         element=element,
         adapters=adapters,
         expert_ranks=tp * options.data_parallel_size if options.enable_expert_parallel else 1,
-        expert_rank=place,
+        expert_rank=rank % tp,
     )
-    family.count(Build(config, options, inventory, stage))
-    return inventory
