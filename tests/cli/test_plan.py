@@ -171,7 +171,7 @@ def test_a_goal_that_is_not_met_is_a_no(model: Path) -> None:
     done = call(model, "--gpu", "RTX 4090", "--max-model-len", "32k", "--goal-concurrency", "500")
 
     assert 1 == done.returncode
-    assert "the goal is not met" in done.stdout
+    assert "the goal, 500 requests at once, is not met by these settings" in done.stdout
 
 
 def test_an_unknown_device_has_similar_names(model: Path) -> None:

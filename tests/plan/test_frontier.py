@@ -53,7 +53,10 @@ def asked(config: dict[str, Any], version: str, total_gib: int, stages: int) -> 
 @pytest.mark.parametrize("version", ["0.6.4", "0.9.2", "0.10.1", "0.12.0", "0.15.0", "0.20.0", "0.33.0"])
 @pytest.mark.parametrize("config", [FULL, WINDOWS, STATES], ids=["full", "windows", "states"])
 def test_many_lengths_are_each_as_on_their_own(config: dict[str, Any], version: str, stages: int) -> None:
-    """Each count is that of a start with the length as ``max_model_len``, and it ends where none fits."""
+    """Each count is that of a start with the length as ``max_model_len``, and it ends where none fits.
+
+    What does not start whatever the length has no counts, and says why.
+    """
     request = asked(config, version, 24, stages)
     points = find_frontier(request, LENGTHS)
 
@@ -66,6 +69,10 @@ def test_many_lengths_are_each_as_on_their_own(config: dict[str, Any], version: 
             "enforce_eager": point.enforce_eager,
         }
         judged = judge_request(request, changes)
+        if point.cause is not None and not point.concurrency:
+            assert judged.problem is not None
+            assert (point.cause, "does-not-start", 0) == (judged.problem.cause, judged.verdict, point.longest)
+            continue
         each = {str(length): round(concurrency_at(request, judged, length), 2) for length in LENGTHS}
 
         assert {length: count for length, count in each.items() if count} == point.concurrency
@@ -77,3 +84,4 @@ def test_nothing_is_counted_where_the_weights_do_not_fit() -> None:
 
     assert {} == points[0].concurrency
     assert 0 == points[0].longest
+    assert "weights-do-not-fit" == points[0].cause

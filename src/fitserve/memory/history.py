@@ -75,6 +75,11 @@ def has_flag(name: str, version: str | None) -> bool:
     return Version(first) <= release(version) and (last is None or release(version) <= Version(last))
 
 
+def flag_releases(name: str) -> tuple[str, str | None] | None:
+    """The first release with a flag and the last one, None where the newest still has it; None where the table has no such flag."""
+    return _FLAGS.get(name)
+
+
 def at_least(version: str | None, first: str) -> bool:
     """True from the release ``first`` on."""
     return release(version) >= Version(first)

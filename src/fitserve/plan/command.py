@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fitserve.facts.command import Launch, read_command, shown
-from fitserve.facts.command_edit import with_option
+from fitserve.facts.command import Launch, is_variable, read_command, shown
+from fitserve.facts.command_edit import with_option, with_variable
 from fitserve.plan.request import Request
 
 
@@ -22,5 +22,7 @@ def command_with(request: Request, changes: Mapping[str, Any]) -> str:
     """The command with some settings changed, ready to paste."""
     launch = launch_of(request)
     for name, value in changes.items():
-        launch = with_option(launch, name, value)
+        launch = (
+            with_variable(launch, name, str(value)) if is_variable(name) else with_option(launch, name, value)
+        )
     return shown(launch.argv, launch.env)

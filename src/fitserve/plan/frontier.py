@@ -13,6 +13,8 @@ from fitserve.units import Unknown
 _SHARES = (0.9, 0.95)
 _SIZES = (1, 2, 4, 8, 16)
 _SHORTEST = 4096
+_BY_LENGTH = ("kv-cache-smaller-than-context", "context-beyond-model-limit", "kv-cache-pinned-too-small")
+"""Causes that a shorter context does away with."""
 
 
 def find_frontier(request: Request, lengths: Sequence[int] | None = None) -> list[FrontierPoint]:
@@ -44,11 +46,15 @@ def find_frontier(request: Request, lengths: Sequence[int] | None = None) -> lis
 
 def _point(request: Request, judged: Judged, lengths: Sequence[int]) -> FrontierPoint:
     options = judged.resolved.options
-    found = _concurrency(request, judged, lengths)
+    problem = (
+        judged.problem if judged.problem is not None and judged.problem.cause not in _BY_LENGTH else None
+    )
+    is_refused = problem is not None and problem.sure
+    found = [] if is_refused else _concurrency(request, judged, lengths)
     concurrency = {str(length): round(at_once, 2) for length, at_once in zip(lengths, found, strict=False)}
     longest = lengths[len(found) - 1] if found else 0
     cache = judged.cache
-    if isinstance(cache, KvCache):
+    if isinstance(cache, KvCache) and not is_refused:
         longest = min(
             cache.max_model_len_that_fits or judged.resolved.context.limit, judged.resolved.context.limit
         )
@@ -59,6 +65,7 @@ def _point(request: Request, judged: Judged, lengths: Sequence[int]) -> Frontier
         enforce_eager=options.enforce_eager,
         longest=longest,
         concurrency=concurrency,
+        cause=problem.cause if problem else None,
     )
 
 

@@ -2,32 +2,24 @@
 
 import msgspec
 
-from fitserve.diagnose.finding import Advice, Direction
 from fitserve.errors import InputError
-from fitserve.memory.history import NEWEST, has_flag, release
+from fitserve.memory.history import NEWEST, release
 from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.resolve import Resolved
+from fitserve.plan.advice import advise
 from fitserve.plan.ask import compared
 from fitserve.plan.asked import Asked
 from fitserve.plan.choices import find_choices, meets
 from fitserve.plan.command import command_with
 from fitserve.plan.frontier import find_frontier
 from fitserve.plan.judge import Judged, stage_sizes
+from fitserve.plan.nearest import find_nearest
 from fitserve.plan.request import Request, judge_request
-from fitserve.plan.values import RISK, Choice, Confidence, KvPlan, Plan, Setting
+from fitserve.plan.values import RISK, Confidence, KvPlan, Plan, Setting
 from fitserve.units import Basis, Quantity, Size, Unknown, gib
 
 _MOST_WEIGHTS = 1 << 50
-_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes", "lora")
-_WORDS = {
-    "gpu_memory_utilization": "more of the device for the KV cache",
-    "max_model_len": "a shorter context needs less KV cache",
-    "max_num_seqs": "fewer sequences need less for logits and graphs",
-    "max_num_batched_tokens": "smaller batches need less for activations; prefill is slower",
-    "enforce_eager": "no CUDA graphs; decoding is slower",
-    "tensor_parallel_size": "weights and cache are shared over more devices",
-    "kv_cache_dtype": "a cache token takes half the bytes; answers may change",
-}
+_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes", "lora", "drafting")
 
 
 def make_plan(request: Request) -> Plan:
@@ -42,6 +34,8 @@ def make_plan(request: Request) -> Plan:
     met = meets(judged, request, low=True) if request.goal.asked else None
     wanted = judged.verdict != "starts" or met is False
     choices = find_choices(request, judged) if wanted and judged.unknown is None else []
+    is_searched = wanted and not choices and judged.unknown is None and not judged.problem_is_a_setting
+    nearest = find_nearest(request, judged) if is_searched else None
     options = judged.resolved.options
     return Plan(
         verdict=judged.verdict,
@@ -56,9 +50,11 @@ def make_plan(request: Request) -> Plan:
         budget=judged.ranks,
         kv_cache=_kv_plan(request, judged),
         max_model_len_that_fits=_longest(judged),
+        goal=request.goal,
         meets_goal=met,
-        advice=_advice(request, judged, choices, options.vllm_version),
+        advice=advise(request, judged, choices, nearest),
         choices=choices,
+        nearest=nearest,
         frontier=find_frontier(request) if request.with_frontier else [],
         notes=_notes(request, judged),
         command=choices[0].command if choices else command_with(request, {}),
@@ -169,48 +165,6 @@ def _longest(judged: Judged) -> Size:
     return Quantity(low=found[0], expected=found[1], high=found[2], basis=basis, source=source)
 
 
-def _advice(request: Request, judged: Judged, choices: list[Choice], version: str) -> list[Advice]:
-    """The changes of the choices, each flag once, cheapest choice first."""
-    options = judged.resolved.options
-    found: dict[str, Advice] = {}
-    for choice in choices:
-        for name, value in choice.changes.items():
-            if name in found or not has_flag(name, version):
-                continue
-            before = getattr(options, name, None)
-            is_number = (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and isinstance(before, int | float)
-            )
-            direction: Direction = "set" if not is_number else "up" if value > before else "down"
-            option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-            found[name] = Advice(
-                flag=name,
-                value_from=before,
-                to=value,
-                direction=direction,
-                cost=choice.cost,
-                why=_WORDS.get(name, "part of settings that fit"),
-                option=option,
-                predicted={"kv_cache_tokens": choice.tokens, "max_concurrency": choice.max_concurrency},
-            )
-    if judged.problem is not None and judged.problem.cause == "gpu-memory-taken":
-        freed = Advice(action="free-other-process", why="memory that others hold is not there for the start")
-        return [freed, *found.values()]
-    if not found and judged.verdict == "does-not-start" and not judged.problem_is_a_setting:
-        return [
-            Advice(
-                action="smaller-or-quantized-model",
-                cost="output",
-                why="no settings were found that meet the goal here"
-                if request.goal.asked
-                else "no settings were found that start here",
-            )
-        ]
-    return list(found.values())
-
-
 def _notes(request: Request, judged: Judged) -> list[str]:
     rank, options = judged.ranks[0], judged.resolved.options
     notes = []
@@ -230,8 +184,6 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         notes.append(
             f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
         )
-    if options.num_speculative_tokens:
-        notes.append("the weights and the cache of a draft model are not counted")
     if options.device.unified:
         notes.append("the device shares the host's memory: what other programs use counts")
     return notes

@@ -75,6 +75,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         max_concurrency: requests of that length at once.
         tokens: the cache's size as expected.
         command: the command to paste.
+        concurrency_low: requests at once with the least memory that is likely; 0 where that was not asked.
     """
 
     changes: dict[str, Any]
@@ -84,6 +85,23 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrency: float
     tokens: int
     command: str
+    concurrency_low: float = 0.0
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes nearest to a goal that no settings serve.
+
+    Attributes:
+        longest: settings with the longest context for the asked concurrency; None where nothing starts.
+        most: settings with the most requests of the asked context at once; None where not one fits.
+        devices: how many of the same kind serve the goal; None where no number does.
+        weights_bytes: weights that would leave room for the goal on the devices that are there; None where none would.
+    """
+
+    longest: Choice | None
+    most: Choice | None
+    devices: int | None
+    weights_bytes: int | None
 
 
 class FrontierPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +113,8 @@ class FrontierPoint(msgspec.Struct, frozen=True, kw_only=True):
         gpu_memory_utilization: the share of each.
         enforce_eager: without CUDA graphs.
         longest: the longest context; 0 where nothing fits.
-        concurrency: requests at once by context length.
+        concurrency: requests at once by context length; empty where it does not start whatever the length.
+        cause: what keeps it from starting whatever the length, or might; None where nothing does.
     """
 
     kv_cache_dtype: str
@@ -104,6 +123,7 @@ class FrontierPoint(msgspec.Struct, frozen=True, kw_only=True):
     enforce_eager: bool
     longest: int
     concurrency: dict[str, float]
+    cause: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +142,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         budget: each rank's memory.
         kv_cache: what the cache holds, or why that is not known.
         max_model_len_that_fits: the longest context.
+        goal: what is needed, as asked.
         meets_goal: whether the goal is met; None without one.
         advice: changes, cheapest first.
         choices: settings that start and meet the goal, cheapest first.
+        nearest: what comes nearest where there are no such settings; None where there are, or none were looked for.
         frontier: context against concurrency; empty unless asked for.
         notes: what else to know.
         command: the command: of the first choice where there is one, else as asked.
@@ -144,9 +166,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     budget: tuple[RankBudget, ...]
     kv_cache: KvPlan | Size
     max_model_len_that_fits: Size
+    goal: Goal = Goal()
     meets_goal: bool | None = None
     advice: list[Advice] = []
     choices: list[Choice] = []
+    nearest: Nearest | None = None
     frontier: list[FrontierPoint] = []
     notes: list[str] = []
     command: str = ""

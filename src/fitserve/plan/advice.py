@@ -1,0 +1,169 @@
+"""What to do about a plan that says no: changes of its choices, or of the setting that is refused."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from fitserve.diagnose.finding import Advice, Direction, Scalar
+from fitserve.errors import InputError
+from fitserve.facts.command import is_variable
+from fitserve.facts.serve_options import arity, known_options
+from fitserve.memory.history import flag_releases, has_flag, release
+from fitserve.plan.judge import Judged
+from fitserve.plan.request import Request
+from fitserve.plan.values import Choice, Nearest
+from fitserve.units import Quantity, gib
+
+_WORDS = {
+    "gpu_memory_utilization": "more of the device for the KV cache",
+    "max_model_len": "a shorter context needs less KV cache",
+    "max_num_seqs": "fewer sequences need less for logits and graphs",
+    "max_num_batched_tokens": "smaller batches need less for activations; prefill is slower",
+    "enforce_eager": "no CUDA graphs; decoding is slower",
+    "tensor_parallel_size": "weights and cache are shared over more devices",
+    "kv_cache_dtype": "a cache token takes half the bytes; answers may change",
+}
+_MOST_RANKS = 64
+
+
+def advise(request: Request, judged: Judged, choices: list[Choice], nearest: Nearest | None) -> list[Advice]:
+    """Changes, cheapest first.
+
+    Args:
+        request: the question.
+        judged: the settings as asked, judged.
+        choices: settings that serve the goal.
+        nearest: what comes near where there are none.
+    """
+    if judged.problem is not None:
+        if judged.problem.cause == "unknown-flag":
+            return list(_spelling(request))
+        if judged.problem.cause == "heads-not-divisible":
+            return list(_sizes(request, judged))
+    found = list(_changes(judged, choices, request.version))
+    if judged.problem is not None and judged.problem.cause == "gpu-memory-taken":
+        freed = Advice(action="free-other-process", why="memory that others hold is not there for the start")
+        return [freed, *found]
+    return found or ([] if nearest is None else list(_larger(request, judged, nearest)))
+
+
+def _changes(judged: Judged, choices: list[Choice], version: str) -> Iterator[Advice]:
+    """The changes of the choices, each flag once, cheapest choice first."""
+    seen = set()
+    for choice in choices:
+        for name, value in choice.changes.items():
+            if name in seen or not has_flag(name, version):
+                continue
+            seen.add(name)
+            before = getattr(judged.resolved.options, name, None)
+            yield Advice(
+                flag=name,
+                value_from=before,
+                to=value,
+                direction=_direction(before, value),
+                cost=choice.cost,
+                why=_why(name, before, value),
+                option=_typed(name, value),
+                predicted={"kv_cache_tokens": choice.tokens, "max_concurrency": choice.max_concurrency},
+            )
+
+
+def _typed(name: str, value: Scalar) -> str:
+    if is_variable(name):
+        return f"{name}={value}"
+    return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+
+
+def _direction(before: Scalar, value: Scalar) -> Direction:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isinstance(before, int | float):
+        return "set"
+    return "up" if value > before else "down"
+
+
+def _why(name: str, before: Scalar, value: Scalar) -> str:
+    is_less = _direction(before, value) == "down"
+    if name == "gpu_memory_utilization" and is_less:
+        return "the share that is likely to be free at the start"
+    if name == "max_model_len" and not is_less:
+        return "the context that is the goal"
+    return _WORDS.get(name, "part of settings that fit")
+
+
+def _spelling(request: Request) -> Iterator[Advice]:
+    """For each option that the release does not have: when it had it, or what is spelled like it."""
+    for name, value in request.given.items():
+        if value is None or (arity(name) is not None and has_flag(name, request.version)):
+            continue
+        typed = f"--{name.replace('_', '-')}"
+        since, until = flag_releases(name) or (None, None)
+        if since is not None and release(request.version) < release(since):
+            yield Advice(
+                action="upgrade-vllm", why=f"{typed} is there from vLLM {since} on", option=f"without {typed}"
+            )
+            continue
+        known = [one for one in known_options() if has_flag(one, request.version)]
+        close = get_close_matches(name, known, n=1, cutoff=0.75)
+        if until is not None:
+            why = f"vLLM {until} is the last release with {typed}"
+        elif close:
+            why = f"did you mean --{close[0].replace('_', '-')}?"
+        else:
+            why = f"no release has {typed}" if arity(name) is None else f"later releases lack {typed}"
+        yield Advice(action="remove-flag", why=why, option=f"without {typed}")
+
+
+def _sizes(request: Request, judged: Judged) -> Iterator[Advice]:
+    """The numbers of ranks next to the one asked for that divide the heads."""
+    asked = judged.resolved.options.tensor_parallel_size
+    try:
+        heads = request.checkpoint.config.integer("num_attention_heads", "n_head", "n_heads")
+    except InputError:
+        return
+    sizes = [size for size in range(1, min(heads, _MOST_RANKS) + 1) if heads % size == 0]
+    below, above = [size for size in sizes if size < asked][-1:], [size for size in sizes if size > asked][:1]
+    there = request.gpus
+    for size in (*below, *(size for size in above if there is None or size <= there)):
+        yield Advice(
+            flag="tensor_parallel_size",
+            value_from=asked,
+            to=size,
+            direction=_direction(asked, size),
+            cost="hardware",
+            why=f"{heads} heads divide by {', '.join(map(str, sizes))}",
+            option=f"--tensor-parallel-size {size}",
+        )
+
+
+def _larger(request: Request, judged: Judged, nearest: Nearest) -> Iterator[Advice]:
+    """More devices than there are, and other weights."""
+    options, context = judged.resolved.options, judged.resolved.context
+    if request.goal.context is not None and request.goal.context > context.limit:
+        yield Advice(
+            flag="max_model_len",
+            value_from=request.goal.context,
+            to=context.limit,
+            direction="down",
+            cost="capacity",
+            why=f"the model's own limit ({context.source}): more takes another model",
+            option=f"--max-model-len {context.limit}",
+        )
+        return
+    what = "meet the goal" if request.goal.asked else "start it"
+    if nearest.devices is not None:
+        size = nearest.devices // options.pipeline_parallel_size
+        yield Advice(
+            flag="tensor_parallel_size",
+            value_from=options.tensor_parallel_size,
+            to=size,
+            direction="up",
+            cost="hardware",
+            why=f"{nearest.devices} devices of {options.device.name} {what}",
+            option=f"--tensor-parallel-size {size}",
+        )
+    held = sum(
+        rank.weights_bytes.expected for rank in judged.ranks if isinstance(rank.weights_bytes, Quantity)
+    )
+    where = "meet the goal here" if request.goal.asked else "start here"
+    why = f"no settings were found that {where}"
+    if nearest.weights_bytes is not None and nearest.weights_bytes < held:
+        why += f"; weights of at most {gib(nearest.weights_bytes)} would, these take {gib(held)}"
+    yield Advice(action="smaller-or-quantized-model", cost="output", why=why)
