@@ -12,7 +12,7 @@ from fitserve.memory.budget import RankBudget, rank_budgets
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import resolve
 from fitserve.memory.weights.ranks import config_weights
-from fitserve.units import GIB, Quantity
+from fitserve.units import GIB, Quantity, Unknown
 
 H100 = Device(
     name="NVIDIA H100 80GB HBM3",
@@ -125,3 +125,67 @@ def test_intervals_hold_what_they_expect(tp: int, version: str) -> None:
     for size in (found.activation_bytes, found.non_torch_bytes, found.cuda_graph_bytes, found.kv_cache_bytes):
         assert isinstance(size, Quantity)
         assert size.low <= size.expected <= size.high
+
+
+LATENT = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "num_attention_heads": 128,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "q_lora_rank": 1536,
+}
+"""The latent attention of DeepSeek V3, on the 8B model's other sizes."""
+
+
+@pytest.mark.parametrize(
+    ("quantization", "expected_bytes"),
+    [(None, 0), ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 32 * 16 * 256 * 512 * 2)],
+)
+def test_latent_attention_in_fp8_keeps_its_projections_twice(
+    quantization: dict[str, Any] | None, expected_bytes: int
+) -> None:
+    """W_UK and W_UV are copies in the model's type where ``kv_b_proj`` is quantised, and views of it where it is not."""
+    config = model(**LATENT, **({"quantization_config": quantization} if quantization else {}))
+    resolved = resolve(config, {"tensor_parallel_size": 8}, version="0.32.0", device=H100)
+    found = rank_budgets(config, resolved, Unknown("not asked"))[0].allocator_bytes
+
+    assert expected(found) == expected_bytes
+
+
+def test_pieces_take_less_than_whole_steps() -> None:
+    """Graphs of pieces alone are fewer, and need no accumulator of the attention kernel."""
+    whole = budget("0.32.0")
+    pieces = budget("0.32.0", compilation_config={"cudagraph_mode": "PIECEWISE"})
+
+    assert 0 < expected(pieces.captured_bytes) < expected(whole.captured_bytes)
+    assert expected(pieces.cuda_graph_bytes) < expected(whole.cuda_graph_bytes)
+
+
+@pytest.mark.parametrize(
+    ("version", "copies"), [("0.11.0", 38 - 14), ("0.16.0", 38 - 14), ("0.17.0", 0), ("0.7.3", 0)]
+)
+def test_the_interval_reaches_down_to_a_sampler_that_does_not_sort(version: str, copies: int) -> None:
+    """From 0.8 to 0.16 the least activation is that of FlashInfer's sampler: 14 bytes a logit, not 38."""
+    found = budget(version, max_num_seqs=1024, max_num_batched_tokens=2048).activation_bytes
+    assert isinstance(found, Quantity)
+    unsorted = copies * 1024 * LLAMA_8B["vocab_size"]
+
+    assert found.low == pytest.approx(found.expected * 0.97 - 64 * (1 << 20) - unsorted, abs=2)
+
+
+OTHERS = Device(
+    name="NVIDIA L40S", total_bytes=round(44.4 * GIB), compute_capability=(8, 9), multiprocessors=142
+)
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.19.1", "0.26.0", "0.33.0"])
+def test_captured_graphs_are_less_certain_where_they_were_not_measured(version: str) -> None:
+    """The interval on another device reaches to four times of what is expected, on Hopper to 1.6 times."""
+    other, hopper = budget(version, OTHERS).captured_bytes, budget(version).captured_bytes
+    assert isinstance(other, Quantity)
+    assert isinstance(hopper, Quantity)
+
+    assert other.high >= 4 * other.expected
+    assert hopper.high <= 1.6 * hopper.expected + 129 * (1 << 20)

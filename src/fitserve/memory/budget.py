@@ -14,22 +14,18 @@ import msgspec
 
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import at_least
-from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.activation import activation
 from fitserve.memory.overhead.cpu import cpu_terms, is_cpu
 from fitserve.memory.overhead.drafting import with_drafting
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
-from fitserve.memory.overhead.rounding import rounding_bytes
+from fitserve.memory.overhead.rounding import tails
 from fitserve.memory.overhead.runner import uses_v2_runner
-from fitserve.memory.overhead.shape import Shape, shape_of
+from fitserve.memory.overhead.shape import shape_of
 from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
-from fitserve.units import MIB, Quantity, Size, Unknown, gib
-
-_UNEXPLAINED_MIB = 160
-"""How much more than counted the weights have taken: 0.14 GiB with latent attention, 0.02 without."""
+from fitserve.units import Quantity, Size, Unknown, gib
 
 
 class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +39,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
         activation_bytes: the profile run's peak above what stays.
         non_torch_bytes: NCCL, kernels, what is outside torch.
         cuda_graph_bytes: what is reserved for graphs before the KV cache is sized.
-        allocator_bytes: tails of the weights' blocks, which vLLM's log counts as weights.
+        allocator_bytes: tails of the weights' blocks and copies of weights, which vLLM's log counts as weights.
         kv_cache_bytes: what is left; below 0 where nothing is.
         captured_bytes: what the graphs take when they are captured.
         used_before_bytes: what the device holds when vLLM first looks.
@@ -90,7 +86,7 @@ def rank_budgets(
         "cuda_graph_bytes": reserved(shape, resolved, v2_runner=v2),
         "captured_bytes": captured(shape, resolved),
         "used_before_bytes": used_before(options),
-        "allocator_bytes": _tails(config, shape, options),
+        "allocator_bytes": tails(config, shape, options),
     }
     known = {**(cpu_terms(options) if is_cpu(options.device) else {}), **(measured or {})}
     if "weights_bytes" in known:
@@ -167,16 +163,4 @@ def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
         high=sum(part.high for part in parts) - moved,
         basis="estimated" if any(part.low != part.high for part in parts[2:]) else params.basis,
         source=source,
-    )
-
-
-def _tails(config: ModelConfig, shape: Shape, options: EngineOptions) -> Quantity:
-    """The tails of blocks, and above that what has stayed unexplained."""
-    tails = rounding_bytes(config, shape, options)
-    return Quantity(
-        low=tails,
-        expected=tails,
-        high=tails + _UNEXPLAINED_MIB * MIB,
-        basis="estimated",
-        source="blocks of 2 MiB, as torch's allocator hands them out",
     )

@@ -9,7 +9,9 @@
 
 S = max_num_seqs, T = max_num_batched_tokens, V = vocabulary, H = width, I = MLP width, I_e = expert width, k = experts a
 token visits, e = bytes of the dtype, SM = multiprocessors; b = 38 to 0.16, 14 from 0.17, 2 with the V2 model runner,
-whose profile run skips top-k and top-p; c = 45 MiB from Hopper on, 8 MiB before.
+whose profile run skips top-k and top-p; c = 45 MiB from Hopper on, 8 MiB before. Where FlashInfer samples, which V1 of 0.8 to
+0.16 does where it is told to, nothing is sorted and b is 14 there too (two of seven reported starts of 0.10 and 0.11): the
+interval reaches down to it.
 
 Source: ``profile_run`` and ``_dummy_sampler_run`` of vLLM 0.6 to 0.32, and 52 measured starts of 0.15 to 0.19: mean error
 0.015 GiB, largest 0.37 (float32); see ``docs/memory-model.md`` for the widths of the interval.
@@ -62,19 +64,37 @@ def activation(
         peak = max(sampler, forward) + experts + encoder
     else:
         peak = max(sampler, forward + experts) + encoder
+    low = peak
+    if sampler >= forward and at_least(options.vllm_version, "0.8.0"):
+        unsorted = max(0, copies_of_logits(options, v2_runner=v2_runner) - _LOGITS_TOP_K)
+        low -= unsorted * min(options.max_num_seqs, options.max_num_batched_tokens) * shape.vocabulary
     term = "sampler" if sampler >= forward else "forward pass"
     width = _width(shape, v2_runner=v2_runner, skips_multimodal=skips_multimodal, samples=sampler >= forward)
-    return estimated(
+    found = estimated(
         peak,
         *width,
         source=f"{term}, {options.max_num_seqs} sequences, {options.max_num_batched_tokens} tokens",
     )
+    return Quantity(
+        low=max(0, found.low - (peak - low)),
+        expected=peak,
+        high=found.high,
+        basis=found.basis,
+        source=found.source,
+    )
+
+
+def copies_of_logits(options: EngineOptions, *, v2_runner: bool) -> int:
+    """Bytes that the sampler has for each logit: b of the formula."""
+    if v2_runner:
+        return _LOGITS_ALONE
+    return _LOGITS_TOP_K if at_least(options.vllm_version, "0.17.0") else _LOGITS_FULL_SORT
 
 
 def _sampler_bytes(shape: Shape, options: EngineOptions, *, v2_runner: bool) -> int:
     tokens, seqs = options.max_num_batched_tokens, min(options.max_num_seqs, options.max_num_batched_tokens)
     newer = at_least(options.vllm_version, "0.17.0")
-    copies = _LOGITS_ALONE if v2_runner else _LOGITS_TOP_K if newer else _LOGITS_FULL_SORT
+    copies = copies_of_logits(options, v2_runner=v2_runner)
     kernels = (
         4 * (options.device.multiprocessors or _DEFAULT_MULTIPROCESSORS) if newer and not v2_runner else 0
     )
