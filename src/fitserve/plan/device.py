@@ -1,9 +1,12 @@
 """The device of a plan: as it is described, or as this machine has it (o: the driver, this host)."""
 
+import os
+
 from fitserve.errors import MachineError, UsageError
 from fitserve.facts.devices import find_device, similar_names
 from fitserve.facts.host import probe_host
 from fitserve.facts.machine import probe_devices
+from fitserve.facts.visible import visible
 from fitserve.memory.options import Device
 
 
@@ -52,10 +55,11 @@ def probed_device() -> tuple[Device, int]:
     Raises:
         MachineError: no device answers.
     """
-    found = probe_devices()
+    found = visible(probe_devices(), os.environ)
     if not found:
         raise MachineError(
-            "this machine has no GPU that answers", hint="describe the one that is meant: --gpu H100"
+            "this machine has no GPU that answers, or shows none",
+            hint="describe the one that is meant: --gpu H100",
         )
     tightest = min(found, key=lambda one: one.free_bytes)
     facts = find_device(tightest.name)
@@ -64,7 +68,7 @@ def probed_device() -> tuple[Device, int]:
         total_bytes=tightest.total_bytes,
         free_bytes=min(tightest.free_bytes, tightest.total_bytes),
         compute_capability=tightest.compute_capability or (facts.compute_capability if facts else None),
-        unified=facts.unified if facts else False,
+        unified=tightest.unified,
         multiprocessors=facts.multiprocessors if facts else None,
         source=tightest.source,
     )
