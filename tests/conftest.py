@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,15 @@ from fitserve.facts.tiny_model import build_tiny_model
 
 LIVE_SECONDS = 900
 """A live test's time-out: the first one installs the engine within it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lock_folder() -> Iterator[None]:
+    """Locks of this session's own: two sessions on one machine do not keep each other waiting."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FITSERVE_LOCK_DIR"] = folder
+        yield
+        del os.environ["FITSERVE_LOCK_DIR"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,18 +1,22 @@
 """``fitserve fix``: start it, change one thing at a time until it serves, and prove it."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
+from click.core import ParameterSource
 
+from fitserve.cli.emit_options import Emit, emit_options
 from fitserve.cli.launch_options import (
     LAUNCH_SETTINGS,
     goal_option,
-    launch_argument,
     log_dir_option,
     seconds_option,
+    wait_option,
 )
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
@@ -20,7 +24,23 @@ from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
 if TYPE_CHECKING:
     from fitserve.fix.options import Options
     from fitserve.report.record import Record
+    from fitserve.store.journal import Journal
     from fitserve.trial.attempt import Attempt
+
+PLACES = {
+    "max_trials": "max_trials",
+    "budget_minutes": "budget_seconds",
+    "goal_context": "bounds.goal_context",
+    "goal_concurrency": "bounds.goal_concurrency",
+    "allow": "bounds.allow_output",
+    "model_name": "model",
+    "deadline": "request_deadline_seconds",
+    "start_timeout": "limits.start_seconds",
+    "silence": "limits.silence_seconds",
+    "log_dir": "log_dir",
+    "wait": "wait_seconds",
+}
+"""Where each option of the command line stands in the options of the loop."""
 
 EXIT_CODES = {"served": EXIT_OK, "not-reached": EXIT_NO, "stopped": EXIT_INTERRUPTED}
 
@@ -52,11 +72,30 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 @seconds_option("--start-timeout", 1800.0, "The longest that one start may take.")
 @seconds_option("--silence", 600.0, "The longest that a start may say nothing.")
 @log_dir_option
+@wait_option
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on with a run that was killed or stopped: its id, the beginning of one, or last.",
+)
 @click.option("--serve", is_flag=True, help="Leave it serving in the foreground once it is proven.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@emit_options
 @output_options
-@launch_argument
-def command(*, output: Output, launch: tuple[str, ...], serve: bool, dry_run: bool, **settings: Any) -> int:
+@click.argument("launch", nargs=-1, type=click.UNPROCESSED, metavar="-- LAUNCH...")
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    output: Output,
+    emit: Emit,
+    launch: tuple[str, ...],
+    resume: str | None,
+    serve: bool,
+    dry_run: bool,
+    **settings: Any,
+) -> int:
     """Start a vLLM launch, change one thing at a time until it serves, and prove it at its API.
 
     What is changed comes from the diagnosis of the failed start: cheapest first, and never below a goal. After the
@@ -64,11 +103,19 @@ def command(*, output: Output, launch: tuple[str, ...], serve: bool, dry_run: bo
 
     \b
         fitserve fix -- vllm serve MODEL --max-model-len 131072
+        fitserve fix --resume last
     """  # noqa: D301 - \b is click's mark for a block that it must not wrap
     options = _options(**settings)
+    if resume is not None:
+        if dry_run:
+            raise click.UsageError("--dry-run shows a new run, and --resume goes on with an old one.")
+        given = {name for name in PLACES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+        return _resume(resume, launch, options, given, output, emit=emit, serve=serve)
+    if not launch:
+        raise click.UsageError("Missing argument '-- LAUNCH...'.")
     if dry_run:
         return _show_plan(launch, options, output)
-    return _fix(launch, options, output, serve=serve)
+    return _fix(launch, options, output, emit, serve=serve)
 
 
 def _options(
@@ -83,6 +130,7 @@ def _options(
     start_timeout: float,
     silence: float,
     log_dir: str | None,
+    wait: float,
 ) -> "Options":
     from fitserve.fix.options import Options
     from fitserve.trial.choice import Bounds
@@ -100,6 +148,7 @@ def _options(
         request_deadline_seconds=deadline,
         model=model_name,
         log_dir=None if log_dir is None else Path(log_dir),
+        wait_seconds=wait,
     )
 
 
@@ -132,38 +181,72 @@ def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> i
     return EXIT_OK
 
 
-def _fix(launch: tuple[str, ...], options: "Options", output: Output, *, serve: bool) -> int:
+def _fix(
+    launch: tuple[str, ...], options: "Options", output: Output, emit: Emit, *, serve: bool
+) -> int:
     from fitserve.fix.loop import fix
-    from fitserve.store.journal import open_journal
     from fitserve.store.run_id import new_run_id
+
+    return _told(
+        partial(fix, launch, options=options, run=new_run_id()), _open_journal(), output, emit, serve=serve
+    )
+
+
+def _resume(
+    run: str, launch: tuple[str, ...], options: "Options", given: set[str], output: Output, *, emit: Emit, serve: bool
+) -> int:
+    """Go on with a run, by its own options but for those that are given."""
+    from fitserve.fix.loop import resume
+    from fitserve.fix.options import options_from_json, options_to_json
+
+    journal = _open_journal()
+    record = journal.load(run)
+    options = options_from_json(
+        overlaid(record.options, options_to_json(options), {PLACES[name] for name in given})
+    )
+    return _told(partial(resume, record, launch, options=options), journal, output, emit, serve=serve)
+
+
+def overlaid(kept: dict[str, Any], new: dict[str, Any], places: set[str]) -> dict[str, Any]:
+    """The kept options with the new values at some places: ``bounds.goal_context``."""
+    whole = dict(kept)
+    for place in places:
+        head, _, rest = place.partition(".")
+        whole[head] = overlaid(whole.get(head, {}), new[head], {rest}) if rest else new[head]
+    return whole
+
+
+def _open_journal() -> "Journal":
+    from fitserve.store.journal import open_journal
+
+    return open_journal()
+
+
+def _told(loop: Callable[..., "Record"], journal: "Journal", output: Output, emit: Emit, *, serve: bool) -> int:
+    """Run the loop with its progress shown, and answer."""
     from fitserve.trial.progress import progress, style_for
 
     codes: list[int] = []
 
     def keep_serving(record: "Record", attempt: "Attempt") -> None:
-        _answer(record, output)
+        _answer(record, output, emit)
         codes.append(_serve(attempt))
 
     with progress(style_for(quiet=output.quiet)) as shown:
-        record = fix(
-            launch,
-            options=options,
-            progress=shown,
-            journal=open_journal(),
-            run=new_run_id(),
-            on_served=keep_serving if serve else None,
-        )
+        record = loop(progress=shown, journal=journal, on_served=keep_serving if serve else None)
     if codes:
         return codes[0]
-    _answer(record, output)
+    _answer(record, output, emit)
     return EXIT_CODES[record.outcome or "not-reached"]
 
 
-def _answer(record: "Record", output: Output) -> None:
+def _answer(record: "Record", output: Output, emit: Emit) -> None:
+    from fitserve.report.emit.from_record import deployment_of_record
     from fitserve.report.json_v1 import fix_json
     from fitserve.report.record_text import render_record
 
     output.emit(fix_json(record), lambda: render_record(record))
+    emit.tell(lambda: deployment_of_record(record, os.environ))
 
 
 def _serve(attempt: "Attempt") -> int:

@@ -52,3 +52,11 @@ log_dir_option = click.option(
     type=click.Path(file_okay=False),
     help="Where the server's output is kept.",
 )
+
+wait_option = click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long to wait for a device that another fitserve holds.",
+)

@@ -1,6 +1,7 @@
 """How far the loop may go."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         bounds: what a change may not do.
         request_deadline_seconds: for each request of the checks.
         model: the name that clients will send; None for whatever is served.
-        log_dir: where the trials' output is kept; None for a folder of its own.
+        device: the devices' name, where no driver tells it; None to ask the driver and the log.
+        log_dir: where the trials' output is kept; None for a folder of its own, which goes when the journal has it.
+        wait_seconds: how long another fitserve may keep a device.
     """
 
     max_trials: int = 4
@@ -27,4 +30,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     request_deadline_seconds: float = 120.0
     model: str | None = None
+    device: str | None = None
     log_dir: Path | None = None
+    wait_seconds: float = 0.0
+
+
+def options_to_json(options: Options) -> dict[str, Any]:
+    """The options as a record keeps them."""
+    kept: dict[str, Any] = msgspec.to_builtins(options, enc_hook=str)
+    return kept
+
+
+def options_from_json(kept: dict[str, Any]) -> Options:
+    """The options that a record has kept; a key that this version does not know is passed over."""
+    return msgspec.convert(kept, Options, dec_hook=lambda kind, text: kind(text))

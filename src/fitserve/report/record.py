@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fitserve.trial.outcome import Trial
+from fitserve.trial.outcome import Pending, Trial
 from fitserve.verify.verification import Verification
 
 Outcome = Literal["served", "not-reached", "stopped"]
@@ -29,6 +29,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it ended so, in one sentence.
         final_command: the command that serves; None where none does.
         seconds: the whole run.
+        options: how far the loop may go, as it was told.
+        tried: the flags and values that must not be tried again, as JSON.
+        pending: the trial that is under way; None between trials.
     """
 
     schema: int = 1
@@ -46,6 +49,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     final_command: list[str] | None = None
     seconds: float = 0.0
+    options: dict[str, Any] = {}
+    tried: list[tuple[str, str]] = []
+    pending: Pending | None = None
 
 
 def storable(record: Record) -> Record:

@@ -7,7 +7,7 @@ import msgspec
 from fitserve.diagnose.finding import Diagnosis, Evidence
 from fitserve.facts.command_edit import secrets_in
 from fitserve.report.record import Record
-from fitserve.trial.outcome import Trial
+from fitserve.trial.outcome import Pending, Trial
 
 MASK = "***"
 _WORD_CHARACTERS = 6
@@ -24,6 +24,15 @@ def without_secrets(record: Record) -> Record:
         command=_hidden(record.command, secrets),
         final_command=_hidden(record.final_command, secrets),
         trials=[_trial(trial, secrets) for trial in record.trials],
+        pending=_pending(record.pending, secrets),
+    )
+
+
+def _pending(pending: Pending | None, secrets: list[str]) -> Pending | None:
+    if pending is None:
+        return None
+    return msgspec.structs.replace(
+        pending, argv=_hidden(pending.argv, secrets), env=_hidden(pending.env, secrets)
     )
 
 

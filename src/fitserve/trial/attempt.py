@@ -1,16 +1,21 @@
 """One trial from launch to end (o: processes, files)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import msgspec
 
 from fitserve.diagnose.engine import diagnose_path
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.command import Launch
 from fitserve.trial.address import read_address
 from fitserve.trial.copies import placed
+from fitserve.trial.devices import Probe
 from fitserve.trial.elsewhere import cancel_job, stopping, watched_container
 from fitserve.trial.ending import explained
+from fitserve.trial.identity import MARK
 from fitserve.trial.launch import launch as start
+from fitserve.trial.memory import TrialMemory
 from fitserve.trial.outcome import Change, Memory, State, Trial
 from fitserve.trial.progress import Progress
 from fitserve.trial.reading import Reading
@@ -35,6 +40,9 @@ class Attempt:
         progress: is told how it goes on.
         pass_through: its output goes to our own streams as well.
         ask_health: it counts as ready when it answers, not when it says so.
+        mark: what every process of it carries in its environment; empty for nothing.
+        probe: how the devices that it sees are asked; None where there is none.
+        beat: called again and again while its start is watched.
 
     Raises:
         MachineError: it cannot be started.
@@ -51,6 +59,9 @@ class Attempt:
         progress: Progress,
         pass_through: bool = False,
         ask_health: bool = True,
+        mark: str = "",
+        probe: Probe | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.n = n
         self.launch = launch = placed(launch, log_path.parent, log_path.stem)
@@ -60,14 +71,16 @@ class Attempt:
         argv, container = watched_container(launch, log_path.with_suffix(".cid"))
         self.process = start(
             argv,
-            env={**environ, **launch.env},
+            env={**environ, **launch.env, **({MARK: mark} if mark else {})},
             log_path=log_path,
             pass_through=pass_through,
             container=container,
             stop=stopping(launch),
         )
         self.log = self.process.output.log
+        self.container = container
         self.reading = Reading(self.process.output)
+        self.memory = TrialMemory(self.process.reaper_pid, probe, container[1] if container else None)
         asks = ask_health and self.address.url is not None
         self.watch = Watch(
             self.process,
@@ -75,6 +88,8 @@ class Attempt:
             own_port=self.address.port if launch.container is None else None,
             reading=self.reading,
             progress=progress,
+            memory=self.memory,
+            beat=beat,
         )
 
     def settle(self, limits: Limits) -> Trial:
@@ -105,10 +120,20 @@ class Attempt:
             signal=ended.signal if ended else None,
             seconds=watched.seconds,
             phases=watched.phases,
-            memory=Memory(peak_rss_bytes=watched.peak_rss_bytes, printed=diagnosis.numbers),
+            memory=Memory(printed=diagnosis.numbers),
             diagnosis=diagnosis,
             log_path=str(self.log.path),
             url=self.address.url if watched.state == "served" else None,
+        )
+
+    def measured(self, trial: Trial) -> Trial:
+        """The trial with what was seen beside its log: memory over time, neighbours, a log that was cut."""
+        memory = msgspec.structs.replace(self.memory.memory(), printed=trial.memory.printed)
+        notes = self.memory.notes()
+        if cut := self.log.cut_words:
+            notes = [*notes, cut]
+        return msgspec.structs.replace(
+            trial, memory=memory, samples=self.memory.samples(), notes=[*trial.notes, *notes]
         )
 
     def diagnosis(self, state: State) -> Diagnosis:
@@ -137,5 +162,6 @@ class Attempt:
             raise
         finally:
             cancel_job(self.launch, self.log.path, self.environ)
+            self.memory.close()
             # A log file that is whole will be read again; of a cut one, the live reading is all there is.
             self.reading.close(0 if self.log.failure is None else READING_SECONDS)

@@ -86,6 +86,13 @@ class LogFile:
         if rest:
             self.tail.add(rest)
 
+    @property
+    def cut_words(self) -> str:
+        """What the file does not have, in one sentence; empty where it has everything."""
+        if not self.tail.dropped_bytes:
+            return ""
+        return f"{self.tail.dropped_bytes:,} bytes from the middle of its log were not kept"
+
     def close(self) -> None:
         """Write the end behind the beginning, with a line that says what is missing between them."""
         if self.tail.dropped_bytes:

@@ -8,6 +8,7 @@ from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.reading.shape import Shape
 from fitserve.facts.reading.stream import chunks, physical_lines
 from fitserve.facts.reading.taking import take_apart
+from fitserve.trial.advance import advance_after
 from fitserve.trial.capture import Capture
 
 _PHASES = ("weights", "profiling", "kv_cache", "graph_capture", "warmup", "serving")
@@ -22,6 +23,7 @@ class Reading:
         ready: True once the server has said that it is up.
         certain: True once a line says for certain that the start has failed.
         last_line: the last line with words in it.
+        advance: how far it is in something long: ``weights 50%``; empty where nothing says it.
     """
 
     def __init__(self, output: Capture) -> None:
@@ -29,6 +31,7 @@ class Reading:
         self.ready = False
         self.certain = False
         self.last_line = ""
+        self.advance = ""
         self._output = output
         self._watcher = Watcher()
         self._lock = threading.Lock()
@@ -36,6 +39,11 @@ class Reading:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
         self._thread.start()
+
+    @property
+    def shown(self) -> str:
+        """How far it is, else its last line."""
+        return self.advance or self.last_line
 
     def diagnosis(self) -> Diagnosis:
         """What all lines so far say."""
@@ -61,7 +69,9 @@ class Reading:
             self.phase = certain.stage if certain and certain.stage in _PHASES else self._watcher.phase
             self.ready = self._watcher.ready
             self.certain = self.certain or certain is not None
-        return b"" if self._closed else self._output.read(most_bytes)
+        data = b"" if self._closed else self._output.read(most_bytes)
+        self.advance = advance_after(self.advance, data)
+        return data
 
     def _run(self) -> None:
         try:

@@ -1,13 +1,14 @@
 """Watches a start: phases, readiness, silence, time (o: processes, sockets, clock)."""
 
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 
 from fitserve.trial.launch import Process
 from fitserve.trial.listener import answers_for
-from fitserve.trial.memory import TreeMemory
+from fitserve.trial.memory import TrialMemory
 from fitserve.trial.outcome import PhaseTime, State
 from fitserve.trial.progress import Progress
 from fitserve.trial.reading import Reading
@@ -40,14 +41,12 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
         seconds: from the launch to that end.
         silent_seconds: since the last line, at that end.
         phases: the stages that were reached.
-        peak_rss_bytes: the most resident memory of its processes.
     """
 
     state: State
     seconds: float
     silent_seconds: float
     phases: list[PhaseTime]
-    peak_rss_bytes: int
 
 
 class Watch:
@@ -60,6 +59,8 @@ class Watch:
             for it, as for a container.
         reading: what its lines have said so far.
         progress: is told how it goes on.
+        memory: what it holds.
+        beat: called again and again while it is watched.
     """
 
     def __init__(
@@ -70,13 +71,16 @@ class Watch:
         own_port: int | None,
         reading: Reading,
         progress: Progress,
+        memory: TrialMemory,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = process
         self.health_url = health_url
         self.own_port = own_port
         self.reading = reading
         self.progress = progress
-        self.memory = TreeMemory(process.reaper_pid)
+        self.memory = memory
+        self.beat = beat
         self.phases: list[PhaseTime] = []
         self.launched = time.monotonic()
         self.said_ready_at: float | None = None
@@ -94,19 +98,23 @@ class Watch:
             time.sleep(_TICK_SECONDS)
             self.look()
             self.memory.sample()
-            self.progress.tick(self.reading.phase, self.seconds, self.reading.last_line)
+            self.beat()
+            self.progress.tick(self.reading.phase, self.seconds, self.reading.shown)
         self.look()
         return self.seen(state)
 
     def until_exit(self) -> Watched:
         """Wait until it has ended, however long it serves.
 
-        Once it serves, its lines are no longer read here: that would take memory without end, and the log has them.
+        Once it serves, its lines are no longer read here: that would take memory without end, and the log has them. Nor is
+        its memory watched any longer.
         """
         while self.said_ready_at is None and self.process.wait(_TICK_SECONDS) is None:
             self.look()
             self.memory.sample()
+            self.beat()
         self.look()
+        self.memory.close()
         if self.process.output.log.failure is None:
             self.reading.close(0)
         self.process.wait()
@@ -119,7 +127,6 @@ class Watch:
             seconds=round(self.seconds, 3),
             silent_seconds=round(time.monotonic() - self.process.output.heard, 3),
             phases=self.phases,
-            peak_rss_bytes=self.memory.peak_rss_bytes,
         )
 
     def look(self) -> None:
@@ -130,6 +137,7 @@ class Watch:
         if reading.certain and self.certain_at is None:
             self.certain_at = time.monotonic()
         if not self.phases or self.phases[-1].stage != reading.phase:
+            self.memory.stage = reading.phase
             self.phases.append(PhaseTime(stage=reading.phase, start_seconds=round(self.seconds, 3)))
             self.progress.phase(reading.phase, self.seconds)
 
