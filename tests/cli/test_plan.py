@@ -180,3 +180,127 @@ def test_an_unknown_device_has_similar_names(model: Path) -> None:
 
     assert 2 == done.returncode
     assert "did you mean NVIDIA L4" in done.stderr
+
+
+def test_a_missing_folder_is_told_before_a_missing_gpu() -> None:
+    """The model is looked for first."""
+    done = call("/no/such/folder")
+
+    assert 3 == done.returncode
+    assert done.stderr.startswith("error: there is no such directory or file\n  --> /no/such/folder\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("32k", 32000),
+        ("32K", 32768),
+        ("25.6k", 25600),
+        ("0.03m", 30000),
+        ("4096", 4096),
+        ("auto", 32768),
+        ("-1", 32768),
+    ],
+)
+def test_lengths_read_as_vllm_reads_them(model: Path, words: str, tokens: int) -> None:
+    """A small suffix counts in thousands, a large one in 1,024; ``auto`` and -1 are fitted."""
+    found = answer(model, "--gpu", "H100", "--max-model-len", words)
+
+    assert tokens == found["settings"]["max_model_len"]["value"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--max-model-len", "25.6K"],
+        ["--max-model-len", "4e3"],
+        ["--max-model-len", "0"],
+        ["--max-model-len", "-2"],
+        ["--max-model-len"],
+        ["--max-num-seqs", "1k"],
+        ["--gpu-memory-utilization", "90%"],
+        ["--gpu-memory-utilization", "0"],
+        ["--gpu-memory-utilization", "nan"],
+        ["--kv-cache-memory-bytes", "20GiB"],
+        ["--kv-cache-memory-bytes", "-1"],
+        ["--tensor-parallel-size", "2.0"],
+        ["--enforce-eager", "true"],
+        ["--goal-context", "32KiB"],
+    ],
+)
+def test_values_that_vllm_refuses_are_usage_errors(model: Path, words: list[str]) -> None:
+    """What vLLM's own parser does not read ends with code 2, in JSON too."""
+    done = call("--json", model, "--gpu", "H100", *words)
+
+    assert 2 == done.returncode
+    assert "Traceback" not in done.stderr
+
+
+def test_a_size_of_nothing_is_not_given(model: Path) -> None:
+    """To vLLM ``--kv-cache-memory-bytes 0`` is no size at all."""
+    zero = answer(model, "--gpu", "H100", "--kv-cache-memory-bytes", "0")
+
+    assert answer(model, "--gpu", "H100")["kv_cache"] == zero["kv_cache"]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        [
+            "python",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            "MODEL",
+            "--max-model-len=16K",
+            "-tp",
+            "2",
+        ],
+        [
+            "python3",
+            "-mvllm.entrypoints.openai.api_server",
+            "--model=MODEL",
+            "--max_model_len",
+            "16384",
+            "-tp=2",
+        ],
+        ["A=b", "vllm", "serve", "MODEL", "--max-model", "16K", "-tp", "2"],
+        ["env", "A=b", "vllm", "serve", "--tensor-parallel-size", "2", "MODEL", "--max-model-len", "16K"],
+        [
+            "docker",
+            "run",
+            "--gpus",
+            "all",
+            "-e",
+            "A=b",
+            "vllm/vllm-openai:v0.32.0",
+            "MODEL",
+            "--max-model-len",
+            "16K",
+            "-tp",
+            "2",
+        ],
+        ["vllm serve MODEL --max-model-len 16K -tp 2"],
+        ["bash", "-c", "vllm serve MODEL --max-model-len 16K -tp 2"],
+        ["vllm", "serve", "--config", "CONFIG"],
+    ],
+)
+def test_every_spelling_of_a_launch(model: Path, tmp_path: Path, launch: list[str]) -> None:
+    """However the launch is typed, the settings are the same, and the command keeps its own words."""
+    config = tmp_path / "serve.yaml"
+    config.write_text(f"model: {model}\nmax-model-len: 16K\ntensor_parallel_size: 2\n", encoding="utf-8")
+    words = [word.replace("MODEL", str(model)).replace("CONFIG", str(config)) for word in launch]
+    common = ("--gpu", "H100", "--vllm-version", "0.32.0")
+    plain = answer(*common, model, "--max-model-len", "16K", "-tp", "2")
+    pasted = answer(*common, "--", *words)
+
+    assert plain["settings"] == pasted["settings"]
+    assert plain["kv_cache"] == pasted["kv_cache"]
+    assert "vllm" in pasted["command"]
+
+
+def test_variables_stay_in_the_command(model: Path) -> None:
+    """What stands before the program is typed again."""
+    found = answer("--gpu", "H100", "--", "VLLM_USE_V1=1", "vllm", "serve", model)
+
+    assert f"VLLM_USE_V1=1 vllm serve {model}" == found["command"]

@@ -1,12 +1,14 @@
 """``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fitserve.cli.emit_options import Emit, emit_options
 from fitserve.cli.launch_options import goal_option
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageError
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from fitserve.memory.options import Device
     from fitserve.plan.from_log import Calibration
     from fitserve.plan.request import Request
+    from fitserve.plan.values import Plan
+    from fitserve.report.emit.deployment import Deployment
     from fitserve.units import Unknown
 
 _EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
@@ -70,10 +74,17 @@ class _PlanCommand(click.Command):
 @click.option(
     "--frontier", is_flag=True, help="Context against concurrency, over cache types, devices and shares."
 )
+@emit_options
 @output_options
 @click.pass_context
 def command(
-    context: click.Context, /, words: tuple[str, ...], frontier: bool, output: Output, **asked: Any
+    context: click.Context,
+    /,
+    words: tuple[str, ...],
+    frontier: bool,
+    output: Output,
+    emit: Emit,
+    **asked: Any,
 ) -> int:
     """Will it start, how long a context, how many at once, which settings.
 
@@ -87,7 +98,24 @@ def command(
         request = _asked(request, engine)
     plan = make_plan(request)
     output.emit(plan, lambda: _text(plan, output))
+    emit.tell(lambda: _server(plan))
     return EXIT_NO if plan.meets_goal is False and plan.verdict == "starts" else _EXIT_CODES[plan.verdict]
+
+
+def _server(plan: "Plan") -> "Deployment":
+    """The planned command, to be started elsewhere.
+
+    Raises:
+        InputError: nothing that starts was found.
+    """
+    from fitserve.facts.command import read_command
+    from fitserve.report.emit.from_launch import deployment_of
+
+    if plan.verdict == "does-not-start" and not plan.choices:
+        raise InputError(f"it does not start: {plan.message}")
+    version = f"{plan.vllm_version}+cpu" if plan.device.lower() == "cpu" else plan.vllm_version
+    note = f"planned for vLLM {plan.vllm_version} on {plan.device}, and not started yet"
+    return deployment_of(read_command(shlex.split(plan.command)), version=version, note=note)
 
 
 def _text(plan: Any, output: Output) -> str:
@@ -106,6 +134,7 @@ def _request(
 ) -> "Request":
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
+    from fitserve.plan.accepted import check_words, refused_numbers
     from fitserve.plan.from_launch import command_words, given_settings, image_release, plan_variables
     from fitserve.plan.overrides import overridden
     from fitserve.plan.request import Request
@@ -114,6 +143,8 @@ def _request(
     launch, is_pasted = _launch(words, pasted)
     if launch.model is None:
         raise UsageError("no model is named", hint=_HINT)
+    check_words(launch)
+    checkpoint = read_checkpoint(launch.model, revision=launch.value("revision"))
     calibration = _calibration(asked["from_log"])
     version = _version(
         asked["vllm_version"]
@@ -124,7 +155,7 @@ def _request(
     device, probed = _device(asked, calibration)
     given = {**(calibration.settings if calibration else {}), **given_settings(launch)}
     return Request(
-        checkpoint=overridden(read_checkpoint(launch.model, revision=launch.value("revision")), given),
+        checkpoint=overridden(checkpoint, given),
         model=launch.model,
         device=device,
         given=given,
@@ -134,6 +165,7 @@ def _request(
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
         argv=command_words(launch) if is_pasted else (),
         observed=(calibration.observed,) if calibration else (),
+        refused=refused_numbers(launch, version or NEWEST),
         with_frontier=frontier,
     )
 

@@ -8,6 +8,7 @@ from fitserve.errors import InputError
 from fitserve.facts.command import is_variable
 from fitserve.facts.serve_options import arity, known_options
 from fitserve.memory.history import flag_releases, has_flag, release
+from fitserve.plan.accepted import refused_values
 from fitserve.plan.judge import Judged
 from fitserve.plan.request import Request
 from fitserve.plan.values import Choice, Nearest
@@ -90,6 +91,23 @@ def _why(name: str, before: Scalar, value: Scalar) -> str:
 
 def _spelling(request: Request) -> Iterator[Advice]:
     """For each option that the release does not have: when it had it, or what is spelled like it."""
+    values = refused_values(request.given, request.version)
+    for name in request.refused:
+        value = request.given.get(name)
+        yield Advice(
+            flag=name,
+            to=value,
+            direction="set",
+            why="the number without a suffix",
+            option=_typed(name, value),
+        )
+    for name in values:
+        yield Advice(
+            flag=name,
+            direction="set",
+            why="one of the values that it takes",
+            option=f"without --{name.replace('_', '-')}",
+        )
     for name, value in request.given.items():
         if value is None or (arity(name) is not None and has_flag(name, request.version)):
             continue

@@ -33,8 +33,10 @@ def given_settings(launch: Launch) -> dict[str, Any]:
 
 
 def command_words(launch: Launch) -> tuple[str, ...]:
-    """The words to type for the launch; empty where they are a compose file's."""
-    return () if isinstance(launch.host, Service) else launch.words
+    """The words to type for the launch, its variables before them; empty where they are a compose file's."""
+    if isinstance(launch.host, Service):
+        return ()
+    return (*(f"{name}={value}" for name, value in launch.env.items()), *launch.words)
 
 
 def plan_variables(launch: Launch) -> dict[str, str]:

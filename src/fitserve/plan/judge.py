@@ -12,7 +12,7 @@ from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
 from fitserve.plan.checks import Problem, config_problems, memory_problems
 from fitserve.plan.values import Verdict
-from fitserve.units import Quantity, Unknown, gib
+from fitserve.units import GIB, Quantity, Unknown, gib
 
 _ONLY_IF_EXPECTED = ("graph-capture-oom", "kv-allocation-oom")
 """Causes that leave a verdict open only where the expected values show them."""
@@ -193,7 +193,10 @@ def _graphs_took_it(ranks: Sequence[RankBudget]) -> bool:
 
 def _message(refusal: Refusal, options: EngineOptions) -> str:
     if refusal.cause == "no-kv-cache-blocks":
-        return f"nothing is left for the KV cache: {gib(refusal.available_bytes)}"
+        lack = -refusal.available_bytes
+        return "nothing is left for the KV cache" + (
+            f": {gib(lack)} are lacking" if lack >= GIB // 100 else ""
+        )
     if refusal.cause == "kv-pages-not-unifiable":
         return "the cache pages of this model's layers cannot share one pool in this release"
     if refusal.cause == "state-cache-too-small":

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
+from fitserve.errors import UsageError
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.memory.budget import RankBudget, rank_budgets
 from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
 from fitserve.memory.weights.rank_weights import loaded_bytes, rank_weights
+from fitserve.plan.accepted import refused_values
 from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
 from fitserve.plan.observed import Observed, carried_over
@@ -33,6 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         goal: what is needed.
         argv: the command that was pasted; empty where there was none.
         observed: what earlier starts of this launch have shown, the latest last.
+        refused: options whose spelling the release does not read, with a sentence each.
         with_frontier: the frontier is wanted.
         asked: what an engine says of the model, or why it does not; None where none was asked.
     """
@@ -47,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     goal: Goal = Goal()
     argv: tuple[str, ...] = ()
     observed: tuple[Observed, ...] = ()
+    refused: Mapping[str, str] = {}
     with_frontier: bool = False
     asked: Asked | Unknown | None = None
 
@@ -75,13 +79,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def resolve_request(request: Request, changes: Mapping[str, Any] | None = None) -> Resolved:
     """The settings with all defaults, after some changes of options and of variables."""
     settings, variables = split_variables(changes or {})
-    return resolve(
+    given = {**request.given, **settings}
+    pinned = given.get("kv_cache_memory_bytes")
+    if isinstance(pinned, int) and pinned < 0:
+        raise UsageError(f"kv_cache_memory_bytes {pinned:,} is below 0", hint="give bytes, such as 20G")
+    if pinned == 0:
+        given["kv_cache_memory_bytes"] = (
+            None  # As for ``if kv_cache_memory_bytes := ...`` in v1/worker/gpu_worker.py.
+        )
+    resolved = resolve(
         request.checkpoint.config,
-        {**request.given, **settings},
+        given,
         version=request.version,
         device=request.device,
         environment={**request.environment, **variables},
     )
+    typed = (sentence for name, sentence in request.refused.items() if name not in settings)
+    refused = (*resolved.refused, *typed, *refused_values(given, request.version).values())
+    return msgspec.structs.replace(resolved, refused=refused) if refused else resolved
 
 
 def split_variables(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
