@@ -90,39 +90,47 @@ def read_starts(folder: Path) -> tuple[list[Start], Counter[str]]:
 
 def plan_start(row: dict[str, Any], folder: Path) -> Start | str:
     """The start with its plans, or why it has none."""
-    if "fork" in (row["vllm_version"] or ""):
-        return "of a fork"
     checkpoint = checkpoint_of(row["model_config"] or row["model_id"], folder / "models")
-    if checkpoint is None:
-        return "without the model's configuration"
-    if not is_its_model(row):
-        return "with a model only guessed from its shape"
     device = _device(row)
-    if device is None:
-        return "on a device of unknown memory"
+    if checkpoint is None or device is None or "fork" in (row["vllm_version"] or "") or not is_its_model(row):
+        return _missing(row, checkpoint)
     try:
         plans = tuple(make_plan(_request(row, checkpoint, device, version)) for version in releases_of(row))
     except FitserveError as error:
         return error.what
     start = Start(row, plans, checkpoint, device)
-    return (
-        start
-        if start.verdict or start.size("kv_cache_bytes")
-        else "of a release that decides and is not named"
-    )
+    if not is_named(row) and not weighs_the_same(start):
+        return "with a model only guessed from its shape"
+    if start.verdict is None and start.size("kv_cache_bytes") is None:
+        return "of a release that decides and is not named"
+    return start
+
+
+def _missing(row: dict[str, Any], checkpoint: Checkpoint | None) -> str:
+    """What is not known of a start that cannot be planned."""
+    if "fork" in (row["vllm_version"] or ""):
+        return "of a fork"
+    if checkpoint is None:
+        return "without the model's configuration"
+    if not is_its_model(row):
+        return "with a model only guessed from its shape"
+    return "on a device of unknown memory"
 
 
 def is_its_model(row: dict[str, Any]) -> bool:
     """True where the configuration is the started model's: by its name, or by the weights and the cache that were printed."""
-    if row["model_match"] == "exact" or not row["model_config"]:
-        return True
-    config, told = row["model_config"].lower(), (row["model_id"] or "").lower()
-    if told == config or config.endswith(f"/{told}"):
-        return True
-    return str(row["model_check"]).startswith("VERIFIED") and row["weights_gib"] is not None
+    return is_named(row) or (
+        str(row["model_check"]).startswith("VERIFIED") and row["weights_gib"] is not None
+    )
 
 
-def _weighs_the_same(start: Start) -> bool:
+def is_named(row: dict[str, Any]) -> bool:
+    """True where the start is reported with the model's name."""
+    config, told = (row["model_config"] or "").lower(), (row["model_id"] or "").lower()
+    return row["model_match"] == "exact" or not config or told == config or config.endswith(f"/{told}")
+
+
+def weighs_the_same(start: Start) -> bool:
     """False where an inferred model's weights are not those that were printed, to 2 %."""
     found, printed = start.size("weights_bytes"), start.row["weights_gib"]
     return found is not None and bool(printed) and abs(found.expected / GIB / printed - 1) <= 0.02
