@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fitserve.cli.launch_options import LAUNCH_SETTINGS, launch_argument, log_dir_option
+from fitserve.cli.launch_options import LAUNCH_SETTINGS, launch_argument, log_dir_option, wait_option
 from fitserve.errors import FitserveError
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ TERMINATION_LOG = Path("/dev/termination-log")
     help=f"A file for a short diagnosis; {TERMINATION_LOG} where that is there.",
 )
 @log_dir_option
+@wait_option
 @click.option("--quiet", "-q", is_flag=True, help="No diagnosis on stderr.")
 @launch_argument
 def command(
-    *, launch: tuple[str, ...], termination_log: Path | None, log_dir: str | None, quiet: bool
+    *, launch: tuple[str, ...], termination_log: Path | None, log_dir: str | None, wait: float, quiet: bool
 ) -> int:
     """Start a launch unchanged; when it fails, say why on stderr.
 
@@ -42,7 +44,17 @@ def command(
 
     run = new_run_id()
     folder = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix=f"fitserve-{run}-"))
-    supervised = supervise(launch, run=run, environ=os.environ, log_path=folder / "run.log")
+    try:
+        supervised = supervise(
+            launch, run=run, environ=os.environ, log_path=folder / "run.log", wait_seconds=wait
+        )
+    except FitserveError:
+        if not log_dir:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    is_kept = _keep(supervised, keep_log=log_dir is not None)
+    if is_kept and not log_dir:
+        shutil.rmtree(folder, ignore_errors=True)
     code = supervised.exit.shell_code
     diagnosis = supervised.diagnosis
     if diagnosis is not None:
@@ -50,23 +62,23 @@ def command(
         if not quiet:
             from fitserve.report.text import render_diagnosis
 
-            click.echo(
-                render_diagnosis(diagnosis, source=supervised.record.trials[0].log_path or "log"), err=True
-            )
+            path = supervised.record.trials[0].log_path
+            source = f"fitserve report {run} --log 1" if is_kept and not log_dir else path or "log"
+            click.echo(render_diagnosis(diagnosis, source=source), err=True)
         _leave_message(termination_log, message)
-    _keep(supervised)
     return code
 
 
-def _keep(supervised: "Supervised") -> None:
+def _keep(supervised: "Supervised", *, keep_log: bool) -> bool:
     """Keep the run; whatever hinders that must not change the exit code."""
     from fitserve.fix.supervise import keep
     from fitserve.store.journal import open_journal
 
     try:
-        keep(supervised, open_journal())
+        return keep(supervised, open_journal(), keep_log=keep_log)
     except FitserveError as error:
         click.echo(f"warning: this run is not saved: {error.what}", err=True)
+        return False
 
 
 def _leave_message(path: Path | None, message: bytes) -> None:

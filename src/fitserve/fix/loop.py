@@ -32,6 +32,7 @@ from fitserve.trial.attempt import Attempt
 from fitserve.trial.choice import Bounds, Choice, Try, change_of, changed, tries
 from fitserve.trial.devices import Probe, lock_keys, probe_for, visible_devices
 from fitserve.trial.elsewhere import not_ended_from_here, refuse_running_service
+from fitserve.trial.expectation import expectation
 from fitserve.trial.identity import boot, identify, tree
 from fitserve.trial.interrupt import stopping_like_ctrl_c
 from fitserve.trial.locks import Locks, lock_folder
@@ -222,9 +223,19 @@ class _Loop:
     def close(self) -> None:
         """Let go of the devices; a folder of logs that the journal has all of is removed."""
         self.locks.release()
-        kept = all(trial.n in self.record.logs for trial in self.record.trials)
-        if self.folder is not None and self.options.log_dir is None and kept:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        trials = self.record.trials
+        if self.options.log_dir is not None or any(trial.n not in self.record.logs for trial in trials):
+            return
+        folders = {Path(trial.log_path).parent for trial in trials if trial.log_path}
+        folders |= {self.folder} if self.folder else set()
+        own = [folder for folder in folders if folder.name.startswith(f"fitserve-{self.record.run}-")]
+        words = self.record.final_command or []
+        if not own or any(str(folder) in word for folder in own for word in words):
+            return
+        for folder in own:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._update(trials=[msgspec.structs.replace(trial, log_path=None) for trial in trials])
+        self.save()
 
     def _next(self, launch: Launch, diagnosis: Diagnosis) -> tuple[Launch, Change | None] | None:
         """The next command and its one change; None where the run has ended."""
@@ -270,10 +281,16 @@ class _Loop:
             mark=f"{self.record.run}.{n}",
             probe=self.probe,
             beat=lambda: self._beat(attempt),
+            expectation=expectation(launch, [*self._earlier(launch), *self.record.trials]),
         )
         self.seen_phases = -1
         self._beat(attempt)
         return attempt
+
+    def _earlier(self, launch: Launch) -> list[Trial]:
+        """The newest trials of the same model, of all runs but this one."""
+        runs = self.journal.naming(launch.model) if launch.model else []
+        return [trial for record in runs if record.run != self.record.run for trial in record.trials]
 
     def _beat(self, attempt: Attempt) -> None:
         """Keep who runs and how long it has taken: at each phase, and now and then."""

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,10 +13,12 @@ from fitserve.errors import UsageError
 from fitserve.facts.command import Launch, read_command
 from fitserve.report.record import Outcome, Record
 from fitserve.report.secrets import without_secrets
-from fitserve.store.journal import Journal
+from fitserve.store.journal import Journal, say_on_stderr
 from fitserve.trial.attempt import Attempt
+from fitserve.trial.devices import lock_keys, probe_for
 from fitserve.trial.interrupt import handing_on
 from fitserve.trial.launch import Exit
+from fitserve.trial.locks import Locks, lock_folder
 from fitserve.trial.outcome import State
 from fitserve.trial.progress import Quiet
 
@@ -48,31 +50,54 @@ def any_launch(command: Sequence[str]) -> Launch:
         return Launch(argv=tuple(command), program=0, first=len(command), takes_model=False)
 
 
-def supervise(command: Sequence[str], *, run: str, environ: Mapping[str, str], log_path: Path) -> Supervised:
-    """Run a program to its end; signals go on to it.
+def supervise(
+    command: Sequence[str],
+    *,
+    run: str,
+    environ: Mapping[str, str],
+    log_path: Path,
+    wait_seconds: float = 0.0,
+    say: Callable[[str], None] = say_on_stderr,
+) -> Supervised:
+    """Run a program to its end; signals go on to it. Its devices are held until it serves, or has ended.
+
+    Args:
+        command: the program, as it was given.
+        run: the run's id.
+        environ: the user's environment.
+        log_path: where its output is kept.
+        wait_seconds: how long another fitserve may keep a device.
+        say: told for whom it waits.
 
     Raises:
-        MachineError: it cannot be started.
+        MachineError: it cannot be started, or another fitserve holds a device.
     """
     started = dt.datetime.now(dt.UTC)
     begin = time.monotonic()
+    launch = any_launch(command)
+    probe = probe_for(launch, environ)
+    locks = Locks(run, lock_folder(environ))
+    if launch.first < len(launch.words):  # what is no vLLM launch needs no device for itself
+        locks.hold(lock_keys(probe), wait_seconds, say)
     attempt = Attempt(
         1,
-        any_launch(command),
+        launch,
         environ=environ,
         log_path=log_path,
         progress=Quiet(),
         pass_through=True,
         ask_health=False,
+        probe=probe,
     )
     try:
         with handing_on(attempt.process) as signals:
-            watched = attempt.watch.until_exit()
+            watched = attempt.watch.until_exit(locks.release)
     finally:
         attempt.end(0)
+        locks.release()
     ended = attempt.process.exit or Exit(None, 9)
     state = _state(attempt, ended, told_to_stop=bool(signals))
-    trial = attempt.trial(msgspec.structs.replace(watched, state=state))
+    trial = attempt.measured(attempt.trial(msgspec.structs.replace(watched, state=state)))
     outcomes: dict[State, Outcome] = {"served": "served", "stopped": "stopped"}
     record = Record(
         run=run,
@@ -90,13 +115,22 @@ def supervise(command: Sequence[str], *, run: str, environ: Mapping[str, str], l
     return Supervised(record=record, exit=ended, diagnosis=trial.diagnosis if failed else None)
 
 
-def keep(supervised: Supervised, journal: Journal) -> None:
-    """Keep the run and its log."""
+def keep(supervised: Supervised, journal: Journal, *, keep_log: bool) -> bool:
+    """Keep the run and its log; True where the journal has the log, so that its file is not needed any more.
+
+    Args:
+        supervised: the run.
+        journal: where it is kept.
+        keep_log: the log's file stays as well, and is named.
+    """
     record = supervised.record
     path = record.trials[0].log_path
     digest = journal.keep_log(Path(path)) if path else None
-    logs = {1: digest} if digest else {}
-    journal.save(without_secrets(msgspec.structs.replace(record, logs=logs)))
+    if digest is not None:
+        trials = record.trials if keep_log else [msgspec.structs.replace(record.trials[0], log_path=None)]
+        record = msgspec.structs.replace(record, logs={1: digest}, trials=trials)
+    journal.save(without_secrets(record))
+    return digest is not None
 
 
 def termination_message(diagnosis: Diagnosis, exit_code: int) -> bytes:

@@ -83,6 +83,9 @@ class Journal(Protocol):
             MachineError: the journal cannot be read.
         """
 
+    def naming(self, words: str) -> list[Record]:
+        """The newest runs whose command holds the words, newest first; none where the journal cannot be read."""
+
     def delete(self, run: str) -> str:
         """Forget a run and the logs that no other run has; its id.
 
@@ -116,6 +119,10 @@ class NullJournal:
     def latest(self, limit: int) -> list[RunSummary]:
         """Raises the reason."""
         raise self.reason
+
+    def naming(self, words: str) -> list[Record]:
+        """None."""
+        return []
 
     def delete(self, run: str) -> str:
         """Raises the reason."""

@@ -1,5 +1,6 @@
 """The journal in a database (o)."""
 
+import contextlib
 import datetime as dt
 import shlex
 from collections.abc import Callable
@@ -17,6 +18,9 @@ from fitserve.store.logs import KeptLog, pack, unpack
 from fitserve.store.tables import logs, runs, trials
 
 LAST = "last"
+
+NAMED_RUNS = 20
+"""How many earlier runs are looked at for what a start will take."""
 
 
 class SqlJournal:
@@ -89,6 +93,16 @@ class SqlJournal:
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [RunSummary(**row) for row in rows]
+
+    def naming(self, words: str) -> list[Record]:
+        """The newest runs whose command holds the words."""
+        query = sa.select(runs.c.record).where(runs.c.command.contains(words, autoescape=True))
+        found = []
+        with contextlib.suppress(MachineError), self._database.reading() as connection:
+            for text in connection.execute(query.order_by(runs.c.run.desc()).limit(NAMED_RUNS)).scalars():
+                with contextlib.suppress(msgspec.ValidationError, msgspec.DecodeError):
+                    found.append(record_from_json(text))
+        return found
 
     def delete(self, run: str) -> str:
         """Forget a run and the logs that no other run has."""

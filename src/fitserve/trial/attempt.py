@@ -13,6 +13,7 @@ from fitserve.trial.copies import placed
 from fitserve.trial.devices import Probe
 from fitserve.trial.elsewhere import cancel_job, stopping, watched_container
 from fitserve.trial.ending import explained
+from fitserve.trial.expectation import UNKNOWN, Expectation
 from fitserve.trial.identity import MARK
 from fitserve.trial.launch import launch as start
 from fitserve.trial.memory import TrialMemory
@@ -43,6 +44,7 @@ class Attempt:
         mark: what every process of it carries in its environment; empty for nothing.
         probe: how the devices that it sees are asked; None where there is none.
         beat: called again and again while its start is watched.
+        expectation: how long its start is likely to take.
 
     Raises:
         MachineError: it cannot be started.
@@ -62,6 +64,7 @@ class Attempt:
         mark: str = "",
         probe: Probe | None = None,
         beat: Callable[[], None] = lambda: None,
+        expectation: Expectation = UNKNOWN,
     ) -> None:
         self.n = n
         self.launch = launch = placed(launch, log_path.parent, log_path.stem)
@@ -90,6 +93,7 @@ class Attempt:
             progress=progress,
             memory=self.memory,
             beat=beat,
+            expectation=expectation,
         )
 
     def settle(self, limits: Limits) -> Trial:

@@ -10,6 +10,12 @@ if TYPE_CHECKING:
 
 Style = Literal["live", "plain", "quiet"]
 
+SPARSE_SECONDS = 30.0
+"""How long plain lines say nothing new while a start goes on."""
+
+WIDEST = 160
+"""How much of a server's line a plain line repeats, in characters."""
+
 
 class Progress(Protocol):
     """Whoever wants to know how a run goes on."""
@@ -62,17 +68,26 @@ class Plain(Quiet):
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.n = 0
+        self.spoke_at = 0.0
 
     def trial_started(self, n: int, command: str, change: str) -> None:
         """The command, after the change that makes it new."""
         self.n = n
+        self.spoke_at = 0.0
         if change:
             self.note(f"change: {change}")
         self.note(f"trial {n}: {command}")
 
     def phase(self, stage: str, seconds: float) -> None:
         """The stage and its time."""
+        self.spoke_at = seconds
         self.note(f"trial {self.n}: {stage} ({seconds:.0f} s)")
+
+    def tick(self, stage: str, seconds: float, line: str) -> None:
+        """How far it is, where nothing else was said for a while."""
+        if seconds - self.spoke_at >= SPARSE_SECONDS:
+            self.spoke_at = seconds
+            self.note(f"trial {self.n}: {stage} ({seconds:.0f} s): {line.strip()[:WIDEST]}")
 
     def trial_ended(self, trial: Trial) -> None:
         """How it went."""

@@ -40,11 +40,6 @@ class Reading:
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
         self._thread.start()
 
-    @property
-    def shown(self) -> str:
-        """How far it is, else its last line."""
-        return self.advance or self.last_line
-
     def diagnosis(self) -> Diagnosis:
         """What all lines so far say."""
         if self._defect is not None:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from fitserve.trial.expectation import UNKNOWN, Expectation
 from fitserve.trial.launch import Process
 from fitserve.trial.listener import answers_for
 from fitserve.trial.memory import TrialMemory
@@ -61,6 +62,7 @@ class Watch:
         progress: is told how it goes on.
         memory: what it holds.
         beat: called again and again while it is watched.
+        expectation: how long it is likely to take.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Watch:
         progress: Progress,
         memory: TrialMemory,
         beat: Callable[[], None] = lambda: None,
+        expectation: Expectation = UNKNOWN,
     ) -> None:
         self.process = process
         self.health_url = health_url
@@ -81,6 +84,7 @@ class Watch:
         self.progress = progress
         self.memory = memory
         self.beat = beat
+        self.expectation = expectation
         self.phases: list[PhaseTime] = []
         self.launched = time.monotonic()
         self.said_ready_at: float | None = None
@@ -99,15 +103,18 @@ class Watch:
             self.look()
             self.memory.sample()
             self.beat()
-            self.progress.tick(self.reading.phase, self.seconds, self.reading.shown)
+            self.progress.tick(self.reading.phase, self.seconds, self._words())
         self.look()
         return self.seen(state)
 
-    def until_exit(self) -> Watched:
+    def until_exit(self, on_ready: Callable[[], None] = lambda: None) -> Watched:
         """Wait until it has ended, however long it serves.
 
         Once it serves, its lines are no longer read here: that would take memory without end, and the log has them. Nor is
         its memory watched any longer.
+
+        Args:
+            on_ready: called when it serves, or has ended before that.
         """
         while self.said_ready_at is None and self.process.wait(_TICK_SECONDS) is None:
             self.look()
@@ -115,6 +122,7 @@ class Watch:
             self.beat()
         self.look()
         self.memory.close()
+        on_ready()
         if self.process.output.log.failure is None:
             self.reading.close(0)
         self.process.wait()
@@ -140,6 +148,13 @@ class Watch:
             self.memory.stage = reading.phase
             self.phases.append(PhaseTime(stage=reading.phase, start_seconds=round(self.seconds, 3)))
             self.progress.phase(reading.phase, self.seconds)
+
+    def _words(self) -> str:
+        """How far it is, and when it should be there; else its last line."""
+        begun = self.phases[-1].start_seconds if self.phases else 0.0
+        expected = self.expectation.words(self.reading.phase, self.seconds, self.seconds - begun)
+        known = ", ".join(filter(None, (self.reading.advance, expected)))
+        return known or self.reading.last_line
 
     def _state(self, limits: Limits) -> State | None:
         if self.process.poll() is not None:
