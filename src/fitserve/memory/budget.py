@@ -17,6 +17,7 @@ from fitserve.memory.history import at_least
 from fitserve.memory.overhead.activation import activation
 from fitserve.memory.overhead.cpu import cpu_terms, is_cpu
 from fitserve.memory.overhead.drafting import with_drafting
+from fitserve.memory.overhead.encoder import with_encoder
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
@@ -102,6 +103,8 @@ def rank_budgets(
             is_last_stage=stage == last,
             skips_multimodal=resolved.skips_multimodal or stage > 0,
         )
+        if shape.multimodal and not resolved.skips_multimodal and stage == 0:
+            active = with_encoder(active, config, shape, options)
         active = with_drafting(active, shape, options, is_last_stage=stage == last)
         for rank in range(stage * tp, (stage + 1) * tp):
             held = (
@@ -152,7 +155,7 @@ def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
     """Parameters, buffers, the slots for adapters and what drafts, on the device."""
     parts = (weights.param_bytes, weights.buffer_bytes, weights.lora_bytes, weights.draft_bytes)
     params = weights.param_bytes
-    moved = min(offloaded_bytes, params.expected)
+    moved = min(offloaded_bytes, params.expected if weights.stack_bytes is None else weights.stack_bytes)
     source = params.source
     for part, words in ((weights.lora_bytes, "for LoRA adapters"), (weights.draft_bytes, "of what drafts")):
         if part.high:

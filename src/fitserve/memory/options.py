@@ -73,6 +73,20 @@ class Drafting(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""
 
 
+class EncoderOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How encoders of images, video and sound are divided and how large their inputs may be.
+
+    Attributes:
+        tp_mode: ``weights`` divides an encoder over the ranks; ``data`` keeps it whole on each and divides the items.
+        most_pixels: of one image, from ``--mm-processor-kwargs``; None: as the model's processor says.
+        limits: items of each modality in a prompt, as far as they are given.
+    """
+
+    tp_mode: str = "weights"
+    most_pixels: int | None = None
+    limits: dict[str, int] = {}
+
+
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's settings after it has filled in its defaults; names and meanings are vLLM's.
 
@@ -84,6 +98,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         speculative_method: how tokens are drafted: ``ngram``, ``suffix``, ``mtp``, ``eagle``, ``eagle3``...
         lora: what is set aside for adapters; None without ``--enable-lora``.
         drafting: the whole of speculative decoding; its method and tokens are the two above.
+        encoder: how the encoders of a multimodal model run.
+        num_redundant_experts: copies of experts for balance, with ``--enable-eplb``.
         dtype: ``auto``, ``bfloat16``, ``float16``, ``half``, ``float32``...
     """
 
@@ -98,6 +114,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     decode_context_parallel_size: int = 1
     prefill_context_parallel_size: int = 1
     enable_expert_parallel: bool = False
+    num_redundant_experts: int = 0
     block_size: int | None = None
     kv_cache_dtype: str = "auto"
     dtype: str = "auto"
@@ -120,4 +137,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     language_model_only: bool = False
     lora: LoraOptions | None = None
     drafting: Drafting | None = None
+    encoder: EncoderOptions = EncoderOptions()
     device: Device = Device(name="H100", total_bytes=round(79.19 * GIB), compute_capability=(9, 0))

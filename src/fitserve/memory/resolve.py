@@ -12,6 +12,7 @@ from fitserve.memory.batch import batch_defaults
 from fitserve.memory.capture import captures_full, largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
 from fitserve.memory.drafting import drafting
+from fitserve.memory.encoders import encoder_options, leaves_towers_out, takes_text_alone
 from fitserve.memory.given import checked, positive
 from fitserve.memory.history import NEWEST, at_least, default_utilization, has_flag, release
 from fitserve.memory.lora_options import lora_options
@@ -46,7 +47,6 @@ _COPIED = {
     "mamba_block_size": int,
     "mamba_cache_dtype": str,
     "mamba_ssm_cache_dtype": str,
-    "language_model_only": bool,
 }
 """Settings that count as they are given, with their type."""
 
@@ -133,6 +133,9 @@ def resolve(
     values["lora"] = lora_options(given)
     if values["lora"] is not None:
         sources["lora"] = "given"
+    values["encoder"] = encoder_options(config, given)
+    values["language_model_only"] = leaves_towers_out(config, given, version)
+    values["num_redundant_experts"] = _redundant_experts(given)
     found = drafting(given)
     if found is not None:
         values["drafting"] = found
@@ -224,10 +227,19 @@ def is_multimodal(config: ModelConfig) -> bool:
 
 
 def _skips_multimodal(config: ModelConfig, given: Mapping[str, Any]) -> bool:
-    if not is_multimodal(config) or given.get("skip_mm_profiling") or given.get("language_model_only"):
-        return True
-    limits = given.get("limit_mm_per_prompt")
-    return isinstance(limits, dict) and bool(limits) and all(limit == 0 for limit in limits.values())
+    return (
+        not is_multimodal(config) or bool(given.get("skip_mm_profiling")) or takes_text_alone(config, given)
+    )
+
+
+def _redundant_experts(given: Mapping[str, Any]) -> int:
+    """Copies of experts, which only ``--enable-eplb`` makes."""
+    if not given.get("enable_eplb"):
+        return 0
+    asked = given.get("eplb_config")
+    count = asked.get("num_redundant_experts") if isinstance(asked, Mapping) else None
+    count = given.get("num_redundant_experts") if count is None else count
+    return count if isinstance(count, int) and 0 <= count <= 1 << 16 else 0
 
 
 def _length(

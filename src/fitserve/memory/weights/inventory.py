@@ -31,6 +31,7 @@ class Inventory:
         params: bytes of parameters so far.
         buffers: bytes of buffers so far, without the rotary caches that layers share.
         tp: ranks that share the layers.
+        stacked: bytes of the parameters in stacks of layers, which are what can be offloaded.
         element: bytes of one number of the model's dtype.
         adapters: the slots for LoRA adapters; None without them.
     """
@@ -43,6 +44,8 @@ class Inventory:
         element: int,
         expert_ranks: int,
         expert_rank: int,
+        expert_shares: int | None = None,
+        redundant_experts: int = 0,
         adapters: Adapters | None = None,
     ) -> None:
         self.params = 0
@@ -51,6 +54,9 @@ class Inventory:
         self.element = element
         self.expert_ranks = expert_ranks
         self.expert_rank = expert_rank
+        self.expert_shares = tp if expert_shares is None else expert_shares
+        self.redundant_experts = redundant_experts
+        self.stacked = 0
         self.quantiser = quantiser
         self.adapters = adapters
         self._rotary: dict[Hashable, int] = {}
@@ -150,10 +156,11 @@ class Inventory:
         """Routed experts: each shared out over the ranks, or whole experts dealt out under expert parallelism."""
         own, share = count, intermediate
         if self.expert_ranks > 1:
-            own = experts_on_rank(count, self.expert_ranks, self.expert_rank)
-            self.buffers += count * 4
+            held = count + self.redundant_experts
+            own = experts_on_rank(held, self.expert_ranks, self.expert_rank)
+            self.buffers += held * 4
         else:
-            share = divided(intermediate, self.tp, "the experts' intermediate size")
+            share = divided(intermediate, self.expert_shares, "the experts' intermediate size")
         shape = ExpertsShape(own, hidden, share, intermediate, projections, biased, self.element)
         self.params += self.quantiser.experts(name).experts(shape)
         if self.adapters is not None:
@@ -202,6 +209,7 @@ class Inventory:
         self, indices: Iterable[int], add: Callable[[int], None], kind: Callable[[int], Hashable]
     ) -> None:
         """Name the layers of a stack; layers of one kind that the quantisation treats alike are counted once."""
+        first = self.params
         counted: dict[Hashable, tuple[int, int, int]] = {}
         for index in indices:
             key = (kind(index), self.quantiser.group(index))
@@ -216,6 +224,7 @@ class Inventory:
                 self.buffers += found[1]
                 if self.adapters is not None:
                     self.adapters.bytes += found[2]
+        self.stacked += self.params - first
 
     def _totals(self) -> tuple[int, int, int]:
         return self.params, self.buffers, self.adapters.bytes if self.adapters is not None else 0

@@ -30,6 +30,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         buffer_bytes: what vLLM keeps besides: the caches of positions, scales of attention layers.
         lora_bytes: what is set aside for LoRA adapters.
         draft_bytes: the modules or the model that draft tokens.
+        stack_bytes: parameters in the stack of layers, which can be offloaded; None where that is not known.
     """
 
     rank: int
@@ -37,6 +38,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: Quantity
     lora_bytes: Quantity = _NOTHING
     draft_bytes: Quantity = _NOTHING
+    stack_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -102,6 +104,7 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
                 rank=rank,
                 param_bytes=params,
                 buffer_bytes=buffer_size(inventory.buffer_bytes),
+                stack_bytes=inventory.stacked,
                 lora_bytes=adapters.size(config.architecture) if adapters else _NOTHING,
             )
         )
@@ -165,8 +168,12 @@ def _filled(
 
 
 def _inventory(quantiser: Quantiser, config: ModelConfig, options: EngineOptions, rank: int) -> Inventory:
-    """An empty one for a rank."""
+    """An empty one for a rank; the ranks of data and prefill context parallelism share the experts too.
+
+    Source: ``FusedMoEParallelConfig.make`` of vLLM 0.9.2 to 0.32.
+    """
     tp = options.tensor_parallel_size
+    shares = tp * options.data_parallel_size * options.prefill_context_parallel_size
     element = element_bytes(options)
     lora = options.lora
     adapters = Adapters(lora, options, config.architecture, element=element, tp=tp) if lora else None
@@ -175,6 +182,8 @@ def _inventory(quantiser: Quantiser, config: ModelConfig, options: EngineOptions
         tp=tp,
         element=element,
         adapters=adapters,
-        expert_ranks=tp * options.data_parallel_size if options.enable_expert_parallel else 1,
+        expert_ranks=shares if options.enable_expert_parallel else 1,
+        expert_shares=shares,
+        redundant_experts=options.num_redundant_experts,
         expert_rank=rank % tp,
     )

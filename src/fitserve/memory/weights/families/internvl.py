@@ -7,6 +7,7 @@ import msgspec
 
 from fitserve.memory.weights.families.dense import Dense, dense
 from fitserve.memory.weights.families.moe import qwen_moe
+from fitserve.memory.weights.families.multimodal import with_tower
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.shapes import NotModelledError
 
@@ -30,8 +31,7 @@ def internvl(build: Build) -> None:
     how = _LANGUAGE.get(kind)
     if how is None:
         raise NotModelledError(f"InternVL around {kind!r}")
-    if not build.options.language_model_only:
-        _tower(build)
+    with_tower(build, _tower)
     if kind == "qwen3_moe":
         qwen_moe(build, how)
     else:

@@ -44,9 +44,15 @@ _QWEN2 = Dense(
 
 
 def with_tower(build: Build, tower: Callable[[Build], None]) -> None:
-    """The tower, unless only the language model is asked for."""
-    if not build.options.language_model_only:
-        tower(build)
+    """The tower, unless only the language model is asked for; whole on each rank where the ranks share out the items instead."""
+    if build.options.language_model_only:
+        return
+    inventory = build.inventory
+    before = inventory.tp, inventory.stacked
+    if build.options.encoder.tp_mode == "data":
+        inventory.tp = 1
+    tower(build)
+    inventory.tp, inventory.stacked = before
 
 
 def qwen3_vl(build: Build) -> None:
