@@ -3,12 +3,8 @@
 Codes: 0 yes, 1 the answer is no, 2 usage, 3 input, 4 machine, 70 a defect of the tool, 130 interrupted.
 """
 
-import datetime as dt
 import os
-import platform
 import sys
-import tempfile
-import traceback
 
 import click
 
@@ -56,6 +52,11 @@ def _say(text: str) -> None:
 
 def _write_defect_report() -> str:
     """Write what a bug report needs, without the user's arguments, and return its path."""
+    import datetime as dt
+    import platform
+    import tempfile
+    import traceback
+
     text = "\n".join(
         [
             f"fitserve {__version__}, Python {platform.python_version()}, {platform.platform()}",

@@ -1,5 +1,6 @@
 """``fitserve plan MODEL``: will it start, how long a context, how many at once, which settings."""
 
+import gc
 import os
 import shlex
 from collections.abc import Sequence
@@ -90,6 +91,7 @@ def command(
 
     MODEL is a directory with config.json, a GGUF file or a Hub id. vLLM's own options keep vLLM's spelling.
     """
+    gc.disable()  # A plan ends before its garbage matters, and collecting it takes a tenth of the time.
     from fitserve.plan.make import make_plan
 
     engine = _engine(asked["engine"])
@@ -201,6 +203,10 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
     """The launch that was pasted, or one made of the model and vLLM's options; and whether it was pasted."""
     from fitserve.facts.command import read_command
     from fitserve.facts.command_edit import with_words
+
+    has_file = any(word.partition("=")[0] == "--config" for word in words)
+    if not pasted and not has_file:
+        return read_command(["vllm", "serve", *words]), False
     from fitserve.facts.find_launch import find_launch
 
     try:
@@ -210,7 +216,7 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
             raise
         launch, words = None, [*words, *pasted]
     if launch is None:
-        return read_command(["vllm", "serve", *words]), False
+        return find_launch(["vllm", "serve", *words], os.environ, watched=False), has_file
     return (with_words(launch, words) if words else launch), True
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -171,6 +170,8 @@ def _job(folder: Path, question: Question) -> str:
 
 def _run(python: Path, folder: Path, timeout_seconds: float) -> str:
     """How the child ended; it and its children are gone afterwards."""
+    import subprocess
+
     environment = {**clean_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     with (
         (folder / "jobs").open("rb") as jobs,

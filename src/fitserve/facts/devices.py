@@ -8,10 +8,9 @@ platform: under WSL2 the driver keeps nothing.
 Source: measured starts of vLLM 0.6 to 0.28; compute capabilities and multiprocessors as the makers publish them.
 """
 
-import difflib
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -58,7 +57,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def catalogue() -> tuple[DeviceFacts, ...]:
     """Every device of the table."""
-    text = files("fitserve.facts").joinpath("devices.json").read_bytes()
+    text = Path(__file__).with_name("devices.json").read_bytes()
     return tuple(msgspec.json.decode(text, type=list[DeviceFacts]))
 
 
@@ -80,6 +79,8 @@ def find_device(name: str) -> DeviceFacts | None:
 
 def similar_names(name: str) -> list[str]:
     """The names of the table that are spelled most like one that it does not have; at most three."""
+    import difflib
+
     spellings = {match: device.name for device in catalogue() for match in device.matches}
     found = difflib.get_close_matches(name.lower(), spellings, n=3, cutoff=0.5)
     return list(dict.fromkeys(spellings[match] for match in found))

@@ -1,7 +1,6 @@
 """What to do about a plan that says no: changes of its choices, or of the setting that is refused."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from fitserve.diagnose.finding import Advice, Direction, Scalar
 from fitserve.errors import InputError
@@ -91,6 +90,8 @@ def _why(name: str, before: Scalar, value: Scalar) -> str:
 
 def _spelling(request: Request) -> Iterator[Advice]:
     """For each option that the release does not have: when it had it, or what is spelled like it."""
+    from difflib import get_close_matches
+
     values = refused_values(request.given, request.version)
     for name in request.refused:
         value = request.given.get(name)

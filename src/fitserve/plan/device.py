@@ -5,8 +5,6 @@ import os
 from fitserve.errors import MachineError, UsageError
 from fitserve.facts.devices import find_device, similar_names
 from fitserve.facts.host import probe_host
-from fitserve.facts.machine import probe_devices
-from fitserve.facts.visible import visible
 from fitserve.memory.options import Device
 
 
@@ -55,6 +53,9 @@ def probed_device() -> tuple[Device, int]:
     Raises:
         MachineError: no device answers.
     """
+    from fitserve.facts.machine import probe_devices
+    from fitserve.facts.visible import visible
+
     found = visible(probe_devices(), os.environ)
     if not found:
         raise MachineError(

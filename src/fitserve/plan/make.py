@@ -1,25 +1,23 @@
 """From a request to its plan."""
 
+from typing import NamedTuple
+
 import msgspec
 
+from fitserve.diagnose.finding import Advice
 from fitserve.errors import InputError
 from fitserve.memory.history import NEWEST, release
 from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.resolve import Resolved
-from fitserve.plan.advice import advise
-from fitserve.plan.ask import compared
 from fitserve.plan.asked import Asked
-from fitserve.plan.choices import find_choices, meets
 from fitserve.plan.command import command_with
-from fitserve.plan.frontier import find_frontier
 from fitserve.plan.judge import Judged, stage_sizes
-from fitserve.plan.nearest import find_nearest
 from fitserve.plan.request import Request, judge_request
-from fitserve.plan.values import RISK, Confidence, KvPlan, Plan, Setting
+from fitserve.plan.values import RISK, Choice, Confidence, FrontierPoint, KvPlan, Nearest, Plan, Setting
 from fitserve.units import Basis, Quantity, Size, Unknown, gib
 
 _MOST_WEIGHTS = 1 << 50
-_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes", "lora", "drafting")
+_HIDDEN = ("device", "vllm_version", "cpu_offload_bytes", "lora", "drafting", "encoder")
 
 
 def make_plan(request: Request) -> Plan:
@@ -31,11 +29,7 @@ def make_plan(request: Request) -> Plan:
     """
     judged = judge_request(request)
     _refuse_absurd(request, judged)
-    met = meets(judged, request, low=True) if request.goal.asked else None
-    wanted = judged.verdict != "starts" or met is False
-    choices = find_choices(request, judged) if wanted and judged.unknown is None else []
-    is_searched = wanted and not choices and judged.unknown is None and not judged.problem_is_a_setting
-    nearest = find_nearest(request, judged) if is_searched else None
+    help_ = _help(request, judged)
     options = judged.resolved.options
     return Plan(
         verdict=judged.verdict,
@@ -51,14 +45,45 @@ def make_plan(request: Request) -> Plan:
         kv_cache=_kv_plan(request, judged),
         max_model_len_that_fits=_longest(judged),
         goal=request.goal,
-        meets_goal=met,
-        advice=advise(request, judged, choices, nearest),
-        choices=choices,
-        nearest=nearest,
-        frontier=find_frontier(request) if request.with_frontier else [],
+        meets_goal=help_.meets_goal,
+        advice=help_.advice,
+        choices=help_.choices,
+        nearest=help_.nearest,
+        frontier=_frontier(request) if request.with_frontier else [],
         notes=_notes(request, judged),
-        command=choices[0].command if choices else command_with(request, {}),
+        command=help_.choices[0].command if help_.choices else command_with(request, {}),
     )
+
+
+class _Help(NamedTuple):
+    """Whether the goal is met, and what would help."""
+
+    meets_goal: bool | None
+    advice: list[Advice]
+    choices: list[Choice]
+    nearest: Nearest | None
+
+
+def _help(request: Request, judged: Judged) -> _Help:
+    """What would help, if anything is needed. The search is imported here: a start that is as wanted goes without."""
+    if judged.verdict == "starts" and not request.goal.asked:
+        return _Help(None, [], [], None)
+    from fitserve.plan.advice import advise
+    from fitserve.plan.choices import find_choices, meets
+    from fitserve.plan.nearest import find_nearest
+
+    met = meets(judged, request, low=True) if request.goal.asked else None
+    wanted = judged.verdict != "starts" or met is False
+    choices = find_choices(request, judged) if wanted and judged.unknown is None else []
+    is_searched = wanted and not choices and judged.unknown is None and not judged.problem_is_a_setting
+    nearest = find_nearest(request, judged) if is_searched else None
+    return _Help(met, advise(request, judged, choices, nearest), choices, nearest)
+
+
+def _frontier(request: Request) -> list[FrontierPoint]:
+    from fitserve.plan.frontier import find_frontier
+
+    return find_frontier(request)
 
 
 def _refuse_absurd(request: Request, judged: Judged) -> None:
@@ -171,6 +196,8 @@ def _notes(request: Request, judged: Judged) -> list[str]:
     if release(request.version) > release(NEWEST):
         notes.append(f"vLLM {request.version} is newer than what is known here: the rules of {NEWEST} count")
     if isinstance(request.asked, Asked):
+        from fitserve.plan.ask import compared
+
         notes.append(compared(request, request.asked))
     elif request.asked is not None:
         notes.append(f"the memory model counts, no engine: {request.asked.unknown}")
