@@ -164,7 +164,6 @@ def test_a_config_file_is_read_behind_the_command(folder: Path) -> None:
     ("name", "value", "lines"),
     [
         ("max_model_len", 4096, ["- max-model-len: 32k   # long", "+ max-model-len: 4096   # long"]),
-        ("enforce_eager", False, ["- enforce-eager: true", "+ enforce-eager: false"]),
         ("enforce_eager", None, ["- enforce-eager: true"]),
         ("compilation_config.mode", 0, ["-   mode: 3   # deep", '+   {"mode": 0}   # deep']),
     ],
@@ -181,6 +180,18 @@ def test_an_edit_of_a_config_file_keeps_its_comments(
     assert lines == [line.rstrip() for line in changed_lines(CONFIG, copy.read_text())]
     assert CONFIG == (folder / "c.yaml").read_text()
     assert value == find_launch(edited.argv, {}).value(name)
+
+
+def test_a_switch_of_a_config_file_is_turned_off_behind_the_command(folder: Path) -> None:
+    """A false in the file is passed over by vLLM, so the twin is typed; a twin in the file is read, a false is not."""
+    launch = with_option(find_launch(["vllm", "serve", "--config", "c.yaml"], {}), "enforce_eager", False)
+    edited = placed(launch, folder / "logs", "trial-1")
+    (folder / "d.yaml").write_text("no-enable-prefix-caching: true\nenforce-eager: false\n")
+    other = find_launch(["vllm", "serve", "--config", "d.yaml"], {})
+
+    assert "--no-enforce-eager" == edited.argv[-1]
+    assert "enforce-eager" not in (folder / "logs" / "trial-1-c.yaml").read_text()
+    assert (False, None) == (other.value("enable_prefix_caching"), other.value("enforce_eager"))
 
 
 def test_what_is_not_in_the_config_file_goes_behind_the_command(folder: Path) -> None:

@@ -181,9 +181,7 @@ def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> i
     return EXIT_OK
 
 
-def _fix(
-    launch: tuple[str, ...], options: "Options", output: Output, emit: Emit, *, serve: bool
-) -> int:
+def _fix(launch: tuple[str, ...], options: "Options", output: Output, emit: Emit, *, serve: bool) -> int:
     from fitserve.fix.loop import fix
     from fitserve.store.run_id import new_run_id
 
@@ -193,7 +191,14 @@ def _fix(
 
 
 def _resume(
-    run: str, launch: tuple[str, ...], options: "Options", given: set[str], output: Output, *, emit: Emit, serve: bool
+    run: str,
+    launch: tuple[str, ...],
+    options: "Options",
+    given: set[str],
+    output: Output,
+    *,
+    emit: Emit,
+    serve: bool,
 ) -> int:
     """Go on with a run, by its own options but for those that are given."""
     from fitserve.fix.loop import resume
@@ -222,7 +227,9 @@ def _open_journal() -> "Journal":
     return open_journal()
 
 
-def _told(loop: Callable[..., "Record"], journal: "Journal", output: Output, emit: Emit, *, serve: bool) -> int:
+def _told(
+    loop: Callable[..., "Record"], journal: "Journal", output: Output, emit: Emit, *, serve: bool
+) -> int:
     """Run the loop with its progress shown, and answer."""
     from fitserve.trial.progress import progress, style_for
 

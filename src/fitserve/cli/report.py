@@ -6,6 +6,7 @@ from typing import Literal
 import click
 import msgspec
 
+from fitserve.cli.emit_options import Emit, emit_options
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import InputError, UsageError
 from fitserve.report.record import Record
@@ -25,8 +26,9 @@ Format = Literal["text", "json", "md"]
     help="json is the whole record; md fits an issue form and leaves out the command's secrets.",
 )
 @click.option("--log", "log_of", type=click.IntRange(min=1), metavar="N", help="The log of trial N instead.")
+@emit_options
 @output_options
-def command(output: Output, run: str, form: Format, log_of: int | None) -> None:
+def command(output: Output, emit: Emit, run: str, form: Format, log_of: int | None) -> None:
     """One run from the journal: its id, the beginning of one, or "last"."""
     journal = open_journal_to_read()
     record = journal.load(run)
@@ -35,9 +37,23 @@ def command(output: Output, run: str, form: Format, log_of: int | None) -> None:
             raise UsageError("--log writes the log as it was, to stdout", hint="leave out --json and -o")
         sys.stdout.buffer.write(_log(journal, record, log_of))
         return
+    if emit.kinds:
+        _emit(emit, record, output)
+        return
     if form == "json":
         output = msgspec.structs.replace(output, as_json=True)
     output.emit(record, lambda: _render(record, form))
+
+
+def _emit(emit: Emit, record: Record, output: Output) -> None:
+    """Write what serves instead of the report."""
+    import os
+
+    from fitserve.report.emit.from_record import deployment_of_record
+
+    text = emit.text(deployment_of_record(record, os.environ))
+    if text:
+        msgspec.structs.replace(output, as_json=False).emit(None, lambda: text)
 
 
 def _render(record: Record, form: Format) -> str:

@@ -120,11 +120,18 @@ def secrets_in(argv: Sequence[str]) -> list[str]:
 
 
 def _configured(launch: Launch, config: ConfigFile, name: str, value: Any) -> Launch:
-    """The option in the config file where it stands there, else behind the command's others."""
+    """The option in the config file where it stands there, else behind the command's others.
+
+    A switch goes behind the command's others: vLLM passes over a false in the file.
+    """
     head, _, path = name.partition(".")
     known = next((each for each in names_of(head) if each in config.entries), None)
     if known is None or (path and not isinstance(config.entries[known].value, dict)):
         return with_words(launch, _spelled_new(name, value))
+    if isinstance(value, bool) and not path:
+        return with_words(
+            msgspec.structs.replace(launch, config=config.without(known)), _spelled_new(name, value)
+        )
     new = _with_key(config.entries[known].value, path.split("."), value) if path else value
     return msgspec.structs.replace(launch, config=config.with_value(known, new))
 

@@ -3,8 +3,9 @@
 PyYAML tells where each value stands, which is all that an edit of one value needs; a second YAML library that writes
 comments back would be a dependency for nothing.
 
-Source: vLLM 0.32.0 ``utils/argparse_utils.py``: ``load_config_file`` turns each key into an option, true and false into a
-switch and its twin, a list into several values, a mapping into JSON; the command's own options count before the file's.
+Source: vLLM 0.32.0 ``utils/argparse_utils.py``: ``load_config_file`` turns each key into an option, true into a switch, a
+list into several values, a mapping into JSON; the command's own options count before the file's. A false is passed over:
+its twin is looked for among the options of ``vllm``, not of ``vllm serve``. What is off is written ``no-NAME: true``.
 """
 
 import json
@@ -13,9 +14,11 @@ from typing import Any
 
 import msgspec
 
+from fitserve.facts.serve_options import SWITCHES
+
 
 class Entry(msgspec.Struct, frozen=True):
-    """One setting of the file: its value, and where key and value stand in the text, in characters."""
+    """One setting of the file: its value as vLLM takes it, and where key and value stand in the text, in characters."""
 
     value: Any
     key_start: int
@@ -45,8 +48,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The settings by name."""
-        return {name: entry.value for name, entry in self.entries.items()}
+        """The settings by name, without those that vLLM passes over."""
+        return {name: entry.value for name, entry in self.entries.items() if entry.value is not None}
 
     def with_value(self, name: str, value: Any) -> "ConfigFile":
         """The file with the value of a setting that it has replaced."""
@@ -92,10 +95,17 @@ def _entries(text: str) -> dict[str, Entry]:
     entries = {}
     for key, value in root.value:
         read = yaml.safe_load(key.value) if key.tag != "tag:yaml.org,2002:str" else key.value
-        entries[str(key.value).replace("-", "_")] = Entry(
-            values[read], key.start_mark.index, value.start_mark.index, _end(value)
-        )
+        name, meant = _meant(str(key.value).replace("-", "_"), values[read])
+        entries[name] = Entry(meant, key.start_mark.index, value.start_mark.index, _end(value))
     return entries
+
+
+def _meant(name: str, value: Any) -> tuple[str, Any]:
+    """The option that a key stands for, and its value; None for a false, which vLLM passes over."""
+    twin = name.removeprefix("no_")
+    if twin != name and twin in SWITCHES and isinstance(value, bool):
+        return twin, False if value else None
+    return name, None if value is False else value
 
 
 def _end(node: Any) -> int:

@@ -18,7 +18,7 @@ VARIABLES = (
 
 def given_settings(launch: Launch) -> dict[str, Any]:
     """The options by name, the config file's behind the command's; a dotted part goes into its JSON value."""
-    given = {name: launch.configured(name) for name in (launch.config.entries if launch.config else ())}
+    given = {name: launch.configured(name) for name in (launch.config.values if launch.config else ())}
     for option in launch.options:
         head, _, path = option.name.partition(".")
         if not path:
