@@ -39,6 +39,9 @@ _BESIDE: dict[str, tuple[str, ...]] = {
 }
 """What the device holds when a term runs out of memory, besides what was used before the start."""
 
+_GROWS_WITH = {"sampler-warmup-oom": "max_num_seqs", "serving-oom": "max_num_batched_tokens"}
+"""What a failure's memory beside the cache grows with, where that is not the graphs."""
+
 _LACK_MOST = 1.5
 _LACK_EXPECTED = 1.1
 _LEAST_LACK_BYTES = 64 * MIB
@@ -63,7 +66,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carried_over(
-    observed: Observed, then: RankBudget, now: RankBudget, resolved_then: Resolved
+    observed: Observed, then: RankBudget, now: RankBudget, resolved_then: Resolved, resolved_now: Resolved
 ) -> dict[str, Quantity]:
     """The terms of a budget as the earlier start corrects them, by name.
 
@@ -72,11 +75,13 @@ def carried_over(
         then: the model's budget for its settings.
         now: the model's budget for the settings in question.
         resolved_then: the settings of the earlier start.
+        resolved_now: the settings in question.
     """
     shown = dict(observed.terms)
     shown |= _unnamed(observed, shown, then, resolved_then)
     lack = _lack(observed, shown, then)
-    if lack is not None:
+    setting = _GROWS_WITH.get(observed.failed or "")
+    if setting is None:
         shown |= lack
     found = {}
     for name, size in shown.items():
@@ -85,7 +90,21 @@ def carried_over(
             found[name] = _carried(name, size, before, after)
         elif name == "weights_bytes":
             found[name] = size
+    if setting is not None and lack:
+        ratio = getattr(resolved_now.options, setting) / getattr(resolved_then.options, setting)
+        found["captured_bytes"] = _beside(
+            lack["captured_bytes"], then.captured_bytes, now.captured_bytes, ratio
+        )
     return found
+
+
+def _beside(lack: Quantity, then: Size, now: Size, ratio: float) -> Quantity:
+    """What is needed beside the cache: the graphs, and what else the failure needed, by how its setting changes."""
+    before, after = (size.expected if isinstance(size, Quantity) else 0 for size in (then, now))
+    low, expected, high = (
+        after + round(max(0, size - before) * ratio) for size in (lack.low, lack.expected, lack.high)
+    )
+    return Quantity(low=low, expected=expected, high=high, basis="estimated", source=lack.source)
 
 
 def _modelled(name: str, rank: RankBudget) -> Size:
@@ -143,11 +162,11 @@ def _shared_out(left_bytes: int, guessed: Mapping[str, Quantity]) -> dict[str, i
     return found
 
 
-def _lack(observed: Observed, shown: Mapping[str, Quantity], then: RankBudget) -> dict[str, Quantity] | None:
+def _lack(observed: Observed, shown: Mapping[str, Quantity], then: RankBudget) -> dict[str, Quantity]:
     """The term by which a start ran out of memory: at least what the device had left for it."""
     name = _FAILED_TERM.get(observed.failed or "")
     if name is None or (name in observed.terms and name != "used_before_bytes"):
-        return None
+        return {}
     sizes: list[Size] = [shown.get(part, getattr(then, part)) for part in _BESIDE[name]]
     if "weights_bytes" in shown:
         sizes = [size for size in sizes if size is not then.allocator_bytes]
@@ -156,11 +175,11 @@ def _lack(observed: Observed, shown: Mapping[str, Quantity], then: RankBudget) -
     if name != "used_before_bytes":
         sizes.append(shown.get("used_before_bytes", then.used_before_bytes))
     if not all(isinstance(size, Quantity) for size in sizes):
-        return None
+        return {}
     least = then.total_bytes - sum(size.expected for size in sizes if isinstance(size, Quantity))
     guess = getattr(then, name)
     if least <= 0 or not isinstance(guess, Quantity) or guess.expected > least:
-        return None
+        return {}
     expected = max(round(least * _LACK_EXPECTED), least + _LEAST_LACK_BYTES)
     return {
         name: Quantity(

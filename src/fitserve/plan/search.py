@@ -19,12 +19,12 @@ COSTS: tuple[Cost, ...] = ("free", "capacity", "speed", "hardware", "output")
 GOAL_NOT_MET = "goal-not-met"
 """Stands for a cause where a start would serve, but less than the goal."""
 
-_MOST_VALUES = 8
+_MOST_VALUES = 7
 """Values of one move that are judged."""
 
 _MOST_MOVES = 3
-_KEPT = 6
-"""Starts that are looked at further when one move does not do."""
+_KEPT = 5
+"""Starts of each cost that are looked at further when one move does not do."""
 
 
 class Level(IntEnum):
@@ -99,7 +99,9 @@ def single_moves(
     usable: Usable,
     before: Candidate | None = None,
 ) -> list[Candidate]:
-    """Each move that helps against the cause, with the smallest value that serves for sure, else with the surest one.
+    """Each move that helps against the cause, with the smallest value that serves for sure.
+
+    Where none does, with several: the surest, the smallest that gets rid of the cause, and the largest.
 
     Args:
         request: the question.
@@ -111,20 +113,33 @@ def single_moves(
     scene = Scene(request=request, base=base)
     made = before.moves if before else ()
     changed = before.changes if before else {}
-    found = []
+    found: list[Candidate] = []
     for move in MOVES:
         if not move.fits(cause, request.version) or move.flag in changed:
             continue
-        best: Candidate | None = None
-        for value in _thinned([value for value in move.values(scene) if usable(move, value)]):
-            tried = _judged(request, (*made, move), {**changed, move.flag: value})
-            if tried is not None and (best is None or tried.level <= best.level):
-                best = tried
-            if best is not None and best.level == Level.CONFIDENT:
-                break
-        if best is not None:
-            found.append(best)
+        values = _thinned([value for value in move.values(scene) if usable(move, value)])
+        found += _worthwhile(request, (*made, move), changed, values, cause)
     return found
+
+
+def _worthwhile(
+    request: Request, moves: tuple[Move, ...], changed: dict[str, Any], values: list[Any], cause: str
+) -> list[Candidate]:
+    """The values of the last move that are worth a further look."""
+    tried: list[Candidate] = []
+    for value in values:
+        one = _judged(request, moves, {**changed, moves[-1].flag: value})
+        if one is None:
+            continue
+        if one.level == Level.CONFIDENT:
+            return [one]
+        tried.append(one)
+    if not tried:
+        return []
+    surest = min(tried, key=lambda one: one.level)
+    rid = [one for one in tried if cause_now(one.judged) != cause]
+    kept = [surest, *rid[:1], *rid[len(rid) // 2 :][:1], tried[-1]]
+    return list({id(one): one for one in kept}.values())
 
 
 def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> list[Candidate]:
@@ -158,8 +173,8 @@ def _spread(starts: Sequence[Candidate]) -> list[Candidate]:
     """Some of the starts, of every cost, the dearest last."""
     kept: list[Candidate] = []
     for cost in COSTS:
-        kept += [one for one in starts if one.cost == cost][: _KEPT // 2]
-    return kept[: 2 * _KEPT]
+        kept += [one for one in starts if one.cost == cost][:_KEPT]
+    return kept
 
 
 def _without_twins(found: Iterable[Candidate]) -> list[Candidate]:

@@ -29,6 +29,7 @@ _ALIGN = 16
 _GRAPH_SIZES = (256, 128, 64, 32, 16, 8)
 _BLOCK_SIZES = (16, 32, 64, 128)
 _PIXELS = 1_003_520
+_SMALLER_PINS = (0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4)
 _STATE_KEYS = (
     "linear_num_key_heads",
     "mamba_d_state",
@@ -92,6 +93,12 @@ def _fitting(scene: Scene) -> Iterator[int]:
             yield min(cache.max_model_len_that_fits or 0, scene.base.resolved.context.limit)
         elif isinstance(cache, Refusal):
             yield min(cache.estimated_max_model_len, scene.base.resolved.context.limit)
+
+
+def profiled_contexts(scene: Scene) -> Iterator[int]:
+    """The same, where the profile run is as long as the context."""
+    if not _cuts_prompts(scene):
+        yield from contexts(scene)
 
 
 def fewer_sequences(scene: Scene) -> Iterator[int]:
@@ -179,6 +186,13 @@ def pinned_bytes(scene: Scene) -> Iterator[int]:
     if needed is not None and needed > now:
         yield ceil(needed / MIB) * MIB
         yield ceil(needed * 1.05 / MIB) * MIB
+
+
+def smaller_pins(scene: Scene) -> Iterator[int]:
+    """Smaller sizes in place of one that was set by hand, in whole MiB."""
+    now = scene.request.given.get("kv_cache_memory_bytes")
+    if isinstance(now, int):
+        yield from (round(now * share) // MIB * MIB for share in _SMALLER_PINS)
 
 
 def unpinned_bytes(scene: Scene) -> Iterator[None]:
