@@ -17,7 +17,7 @@ ROOMS = [
     ["store"],
     ["fix"],
     ["demo"],
-    ["page", "agent", "cluster"],
+    ["page", "agent", "cluster", "simulator"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
@@ -46,6 +46,19 @@ def test_imports_point_left() -> None:
                 for other in imported_rooms(module)
                 if other != room and LEVEL[other] >= LEVEL[room]
             ]
+
+    assert wrong == []
+
+
+def test_the_simulator_stands_alone() -> None:
+    """It shares nothing with what it tests: it imports no room but units and errors, and only the command line imports it."""
+    wrong = []
+    for module in SOURCE.rglob("*.py"):
+        room, rooms = module.relative_to(SOURCE).parts[0].removesuffix(".py"), imported_rooms(module)
+        if room == "simulator" and rooms - {"simulator", "units", "errors"}:
+            wrong.append(str(module))
+        if room not in ("simulator", "cli") and "simulator" in rooms:
+            wrong.append(str(module))
 
     assert wrong == []
 
