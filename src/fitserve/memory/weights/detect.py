@@ -111,11 +111,12 @@ def online_quantiser(asked: str | None) -> Quantiser:
         "mxfp8": MicroBlock(bits=8, group=32),
         "bitsandbytes": Bitsandbytes(),
         "experts_int8": PerChannel(),
+        "int8_per_channel_weight_only": PerChannel(),
     }
     scheme = schemes.get(asked)
     if scheme is None:
         raise NotModelledError(f"--quantization {asked} of an unquantised checkpoint")
-    if asked == "experts_int8":
+    if asked in ("experts_int8", "int8_per_channel_weight_only"):
         return RuledQuantiser(Plain(), exact_skips(()), experts=scheme)
     return RuledQuantiser(scheme, exact_skips(()))
 

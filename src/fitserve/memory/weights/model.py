@@ -54,6 +54,17 @@ class Build:
         """Whether vLLM's release is that one or newer."""
         return release(self.options.vllm_version) >= release(version)
 
+    @property
+    def shares_sequences(self) -> bool:
+        """Ranks share out a batch's tokens before experts, and hold the experts that every token passes whole: with expert
+        parallelism over tensor and data parallel ranks.
+
+        Source: ``use_sequence_parallel_moe`` in ``config/parallel.py`` of vLLM 0.12 to 0.32, with the default way to exchange tokens.
+        """
+        options = self.options
+        many = options.tensor_parallel_size > 1 and options.data_parallel_size > 1
+        return options.enable_expert_parallel and many and self.at_least("0.11.0")
+
     def part(self, name: str) -> dict[str, Any]:
         """A nested part of the whole configuration, such as ``vision_config``.
 

@@ -79,7 +79,12 @@ def deepseek_experts(build: Build, name: str, *, wide_gate: bool = False) -> Non
     inventory.experts(f"{name}.experts", experts, hidden, intermediate)
     shared = build.integer("n_shared_experts", default=0)
     if shared:
-        inventory.gated_mlp(f"{name}.shared_experts", hidden, shared * intermediate)
+        inventory.gated_mlp(
+            f"{name}.shared_experts",
+            hidden,
+            shared * intermediate,
+            whole=build.shares_sequences and not wide_gate,
+        )
 
 
 def deepseek(build: Build, prefix: str = "model", head: str = "lm_head", *, wide_gate: bool = False) -> None:

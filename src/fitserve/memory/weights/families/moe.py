@@ -36,6 +36,8 @@ def qwen_moe(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
     only_dense = frozenset(dense_layers) if isinstance(dense_layers, list) else frozenset()
     experts = build.integer("num_experts", "num_local_experts", default=0)
     step = max(1, build.integer("decoder_sparse_step", default=1))
+    # Qwen2 never quantises what routes, Qwen3 does unless the checkpoint says otherwise.
+    plain = build.config.architecture.startswith("Qwen2")
 
     def routed(index: int) -> bool:
         return index not in only_dense and experts > 0 and (index + 1) % step == 0
@@ -45,7 +47,7 @@ def qwen_moe(build: Build, how: Dense, *, mrope_factor: int = 4) -> None:
         attention(build, how, f"{name}.self_attn", mrope_factor=mrope_factor)
         inventory.numbers(2 * hidden)
         if routed(index):
-            qwen_experts(build, f"{name}.mlp", experts)
+            qwen_experts(build, f"{name}.mlp", experts, plain_gate=plain)
         else:
             inventory.gated_mlp(f"{name}.mlp", hidden, build.integer("intermediate_size"))
 
@@ -63,7 +65,8 @@ def qwen_experts(build: Build, name: str, experts: int, *, plain_gate: bool = Fa
     inventory.experts(f"{name}.experts", experts, hidden, build.integer("moe_intermediate_size"))
     shared = build.integer("shared_expert_intermediate_size", default=0)
     if shared:
-        inventory.gated_mlp(f"{name}.shared_expert", hidden, shared)
+        hybrid = "Qwen3" in build.config.architecture and build.at_least("0.20.0")
+        inventory.gated_mlp(f"{name}.shared_expert", hidden, shared, whole=hybrid and build.shares_sequences)
         inventory.gate(f"{name}.shared_expert_gate", hidden, 1)
 
 
@@ -175,7 +178,10 @@ def llama4(build: Build, prefix: str = "model", head: str = "lm_head") -> None:
         if routed(index):
             inventory.gate(f"{name}.feed_forward.router", hidden, experts)
             inventory.gated_mlp(
-                f"{name}.feed_forward.shared_expert", hidden, build.integer("intermediate_size")
+                f"{name}.feed_forward.shared_expert",
+                hidden,
+                build.integer("intermediate_size"),
+                whole=build.shares_sequences,
             )
             inventory.experts(
                 f"{name}.feed_forward.experts", experts, hidden, build.integer("intermediate_size")
