@@ -56,8 +56,9 @@ class Build:
 
     @property
     def shares_sequences(self) -> bool:
-        """Ranks share out a batch's tokens before experts, and hold the experts that every token passes whole: with expert
-        parallelism over tensor and data parallel ranks.
+        """Ranks share out a batch's tokens before experts, and hold the experts that every token passes whole.
+
+        So they do with expert parallelism over tensor and data parallel ranks.
 
         Source: ``use_sequence_parallel_moe`` in ``config/parallel.py`` of vLLM 0.12 to 0.32, with the default way to exchange tokens.
         """
