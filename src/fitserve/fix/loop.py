@@ -38,7 +38,7 @@ from fitserve.trial.interrupt import stopping_like_ctrl_c
 from fitserve.trial.locks import Locks, lock_folder
 from fitserve.trial.outcome import Change, Pending, Trial
 from fitserve.trial.progress import Progress
-from fitserve.trial.vacancy import WAIT_SECONDS, Vacancy, blocked
+from fitserve.trial.vacancy import Vacancy, blocked
 from fitserve.trial.watch import Limits
 from fitserve.units import Unknown
 
@@ -347,7 +347,7 @@ class _Loop:
         if self.vacancy is None:
             self.vacancy = Vacancy(self.probe)
             return True
-        taken = self.vacancy.wait(WAIT_SECONDS, self.progress.note)
+        taken = self.vacancy.wait(self.options.free_seconds, self.progress.note)
         for each in taken:
             self.progress.note(each.words)
         too_full = blocked(launch, taken, self.record.environment.get("vllm"))

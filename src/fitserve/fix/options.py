@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from fitserve.trial.choice import Bounds
+from fitserve.trial.vacancy import WAIT_SECONDS
 from fitserve.trial.watch import Limits
 
 
@@ -22,6 +23,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         device: the devices' name, where no driver tells it; None to ask the driver and the log.
         log_dir: where the trials' output is kept; None for a folder of its own, which goes when the journal has it.
         wait_seconds: how long another fitserve may keep a device.
+        free_seconds: how long a device may take after a trial until its memory is free again.
     """
 
     max_trials: int = 4
@@ -33,6 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     log_dir: Path | None = None
     wait_seconds: float = 0.0
+    free_seconds: float = WAIT_SECONDS
 
 
 def options_to_json(options: Options) -> dict[str, Any]:

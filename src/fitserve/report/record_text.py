@@ -68,6 +68,7 @@ def _trial(record: Record, trial: Trial, before: Trial | None) -> list[str]:
         lines.append(_field("memory", memory))
     if trial.n in record.logs:
         lines.append(_field("log", f"fitserve report {record.run} --log {trial.n}"))
+    lines += [_field("note", note) for note in trial.notes]
     lines += _figures(trial, before)
     if trial.diagnosis is not None and trial.cause is not None:
         lines += ["", *_diagnosis(trial.diagnosis, trial.log_path, with_help=trial is record.trials[-1])]

@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from fitserve.facts.visible import visible
 HOST = "host"
 """What stands for the machine where a launch sees no device."""
 
-DRIVER_SECONDS = 30.0
+DRIVER_SECONDS = 10.0
 """How long a driver may take to answer before it counts as one that does not."""
 
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -98,8 +99,14 @@ def probe_for(launch: Launch, environ: Mapping[str, str]) -> Probe | None:
     named = _named_for_container(launch)
     if named is not None and "CUDA_VISIBLE_DEVICES" not in seen:
         seen["CUDA_VISIBLE_DEVICES"] = named
-    found = visible(within(DRIVER_SECONDS, probe_devices) or (), seen)
-    return DriverProbe(found[0].source, seen) if found else None
+    return _probe(frozenset(seen.items()), os.environ.get("PATH"))
+
+
+@cache
+def _probe(seen: frozenset[tuple[str, str]], _path: str | None) -> Probe | None:
+    """The same for the same environment, so that a driver that never answers is waited for once."""
+    found = visible(within(DRIVER_SECONDS, probe_devices) or (), dict(seen))
+    return DriverProbe(found[0].source, dict(seen)) if found else None
 
 
 def lock_keys(probe: Probe | None) -> list[str]:

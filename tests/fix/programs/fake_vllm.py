@@ -179,6 +179,8 @@ def before_the_cache() -> None:
     """What goes wrong while the model is loaded."""
     if "silent" in DEEDS:
         time.sleep(600)
+    if "naps" in DEEDS:
+        time.sleep(5)
     if "floods" in DEEDS:
         for number in range(100_000):
             sys.stdout.write(f"line {number} " + "x" * 80 + "\n")
