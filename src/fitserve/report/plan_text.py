@@ -23,7 +23,6 @@ _COSTS = {
 _ACTIONS = {
     "smaller-or-quantized-model": "a smaller or a quantised model",
     "free-other-process": "end what else uses the device",
-    "remove-flag": "take the option away",
     "upgrade-vllm": "a newer vLLM",
 }
 _TERMS = (
@@ -173,9 +172,8 @@ def _help(choice: Choice, label: str) -> Iterator[str]:
 def _actions(plan: Plan) -> Iterator[str]:
     for advice in plan.advice:
         yield ""
-        what = (
-            _ACTIONS.get(advice.action, advice.action.replace("-", " ")) if advice.action else advice.option
-        )
+        action = advice.action or ""
+        what = _ACTIONS.get(action) or advice.option or action.replace("-", " ")
         yield f"help: {what}; {advice.why}"
 
 
