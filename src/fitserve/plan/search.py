@@ -178,8 +178,17 @@ def _spread(starts: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _without_twins(found: Iterable[Candidate]) -> list[Candidate]:
-    """Without the same moves in another order."""
-    return list({frozenset(one.changes): one for one in reversed(list(found))}.values())
+    """Of the same moves in another order or with other values the one that keeps the longest context."""
+    best: dict[frozenset[str], Candidate] = {}
+    for one in found:
+        known = best.get(frozenset(one.changes))
+        if known is None or _length(one) > _length(known):
+            best[frozenset(one.changes)] = one
+    return list(best.values())
+
+
+def _length(one: Candidate) -> int:
+    return one.judged.resolved.options.max_model_len or 0
 
 
 def _order(one: Candidate) -> tuple[int, int, int]:
