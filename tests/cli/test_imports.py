@@ -68,3 +68,33 @@ def test_reading_imports_nothing_heavy(command: str) -> None:
     assert code in (0, 1, 3)
     assert f"fitserve.cli.{command}" in modules
     assert set() == modules & HEAVY
+
+
+def test_a_plan_imports_what_it_needs(tmp_path: Path) -> None:
+    """A start that is as wanted pays for no search, no probe of devices, no child process, no defect report."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 128,
+        "max_position_embeddings": 256,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    code, modules = modules_after("plan", str(tmp_path), "--gpu", "L4")
+    unneeded = {
+        "difflib",
+        "subprocess",
+        "tempfile",
+        "traceback",
+        "fitserve.facts.find_launch",
+        "fitserve.facts.machine",
+        "fitserve.plan.ask",
+        "fitserve.plan.frontier",
+        "fitserve.plan.search",
+    }
+
+    assert 0 == code
+    assert "fitserve.plan.make" in modules
+    assert set() == modules & (HEAVY | unneeded)

@@ -174,12 +174,12 @@ def _request(
 
 def _engine(spec: str | None) -> "Engine | Unknown | None":
     """The engine to ask: the one named, or the private one where it is installed; None where none is to be asked."""
+    if spec is None:
+        return None
     from fitserve.facts.engine.find import find_engine
     from fitserve.facts.engine.recipe import CPU_ENGINE, cache_root, engine_folder, engine_python
     from fitserve.units import Unknown
 
-    if spec is None:
-        return None
     python = engine_python(engine_folder(CPU_ENGINE, cache_root()))
     if not spec and not python.exists():
         return Unknown("there is no private engine; fitserve engine install makes one")

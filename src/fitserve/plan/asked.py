@@ -1,12 +1,16 @@
 """An engine's answer in the words of the memory model."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from fitserve.facts.ask_engine import EngineAnswer, EngineCache, EngineLayers
 from fitserve.memory.kv import KvCache, KvGroup, Refusal
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.weights.ranks import RankWeights
 from fitserve.units import Quantity
+
+if TYPE_CHECKING:
+    from fitserve.facts.ask_engine import EngineAnswer, EngineCache, EngineLayers
 
 _DECIDE_WEIGHTS = (
     "tensor_parallel_size",
@@ -29,7 +33,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         param_bytes: the parameters; an interval where the kernels that the real device chooses may lay them out differently.
     """
 
-    answer: EngineAnswer
+    answer: "EngineAnswer"
     options: EngineOptions
     param_bytes: Quantity
 
@@ -55,7 +59,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(_cache(one, options) for one in self.answer.caches)
 
 
-def _cache(found: EngineCache, options: EngineOptions) -> KvCache | Refusal:
+def _cache(found: "EngineCache", options: EngineOptions) -> KvCache | Refusal:
     if found.refused:
         return _refusal(found, options)
     tokens = sum(
@@ -73,11 +77,11 @@ def _cache(found: EngineCache, options: EngineOptions) -> KvCache | Refusal:
     )
 
 
-def _group(group: EngineLayers) -> KvGroup:
+def _group(group: "EngineLayers") -> KvGroup:
     return msgspec.convert(msgspec.to_builtins(group), KvGroup)
 
 
-def _refusal(found: EngineCache, options: EngineOptions) -> Refusal:
+def _refusal(found: "EngineCache", options: EngineOptions) -> Refusal:
     """The refusal under its cause's id: with the bytes that one request needs, too few of them; else no block at all."""
     pinned = options.kv_cache_memory_bytes is not None or options.num_gpu_blocks_override is not None
     if not found.needed_bytes:
