@@ -249,3 +249,13 @@ def test_hopeless_name_gets_the_list() -> None:
 
     assert run.returncode == 2
     assert "fitserve explain lists the causes" in run.stderr
+
+
+def test_the_page_of_the_moves_is_what_explain_prints() -> None:
+    """``docs/moves.md`` is the table; whoever changes the table writes the page anew."""
+    from fitserve.plan.moves.table import MOVES
+    from fitserve.report.moves_markdown import render_moves
+
+    page = Path(__file__).parents[2] / "docs" / "moves.md"
+
+    assert page.read_text(encoding="utf-8") == render_moves(MOVES)
