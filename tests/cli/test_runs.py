@@ -58,9 +58,9 @@ def test_runs_lists_newest_first(journal_folder: Path) -> None:
     assert (0, "") == (done.returncode, done.stderr)
     assert [
         "RUN                     KIND  WHEN (UTC)        TRIALS  OUTCOME      VERIFIED  COMMAND",
-        "20261201-170000-000002  run   2026-12-01 17:00  0       unfinished   -         m",
-        "20261201-160000-000001  fix   2026-12-01 16:00  3       not-reached  no        --model 'some folder/model' --enforce-eager",
-        "20261201-152233-7f3a9c  fix   2026-12-01 15:22  2       served       yes       org/model-8b --max-model-len 131072 --api-key sk-very-s…",
+        "20261201-170000-000002  run   2026-12-01 17:00  0       unfinished   -         vllm serve m",
+        "20261201-160000-000001  fix   2026-12-01 16:00  3       not-reached  no        api_server --model 'some folder/model' --enforce-eager",
+        "20261201-152233-7f3a9c  fix   2026-12-01 15:22  2       served       yes       vllm serve org/model-8b --max-model-len 131072 --api-ke…",
     ] == done.stdout.splitlines()
 
 
@@ -195,3 +195,25 @@ def test_a_journal_that_cannot_be_made_ends_with_the_machines_code(tmp_path: Pat
     assert (4, "") == (done.returncode, done.stdout)
     assert done.stderr.startswith("error: the journal cannot be used: not a directory\n")
     assert "FITSERVE_DATA_DIR" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("vllm serve m", "vllm serve m"),
+        ("env A=1 /opt/venv/bin/vllm serve m --port 1", "vllm serve m --port 1"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model m", "api_server --model m"),
+        (
+            "docker run -p 1:8000 vllm/vllm-openai --model m",
+            "docker run -p 1:8000 vllm/vllm-openai --model m",
+        ),
+        ("vllm serve " + "x" * 99, "vllm serve " + "x" * 44 + "…"),
+        ("vllm serve", "vllm serve"),
+        ("my-vllm serve m", "my-vllm serve m"),
+    ],
+)
+def test_a_command_is_shown_from_its_program_on(command: str, shown: str) -> None:
+    """What tells runs apart is behind wrappers and folders."""
+    from fitserve.cli.runs import _short
+
+    assert shown == _short(command)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,20 +21,32 @@ from fitserve.store.journal import open_journal
 MakeRecord = Callable[..., Record]
 
 
+DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian's packages put the server's programs, a folder a version, on nobody's path."""
+
+
+def server_program(name: str) -> str | None:
+    """A program of the server, on the path or in the newest of Debian's folders."""
+    versions = sorted(DEBIAN.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    return shutil.which(name) or (str(versions[-1]) if versions else None)
+
+
 def server_user() -> str | None:
-    """Who may run the server: PostgreSQL refuses root."""
+    """Who runs the server: PostgreSQL refuses root, for whom the package's own user does it, or nobody."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
-    return "postgres" if any(user.pw_name == "postgres" for user in pwd.getpwall()) else None
+    known = {user.pw_name for user in pwd.getpwall()}
+    return next((name for name in ("postgres", "nobody") if name in known), None)
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A server that listens on a socket in its own folder."""
     user = server_user()
+    initdb, pg_ctl = server_program("initdb"), server_program("pg_ctl")
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("the driver psycopg is not installed")
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None or user is None:
+    if initdb is None or pg_ctl is None or user is None:
         pytest.skip("PostgreSQL's initdb and pg_ctl are not installed, or there is no user to run them")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
@@ -41,23 +54,26 @@ def url() -> Iterator[str]:
         for path in (folder, data):
             shutil.chown(path, user)
         options = f"-k {folder} -c listen_addresses="
+        as_user: dict[str, Any] = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+        if os.geteuid() != 0:
+            as_user = {}
 
         def control(*command: str) -> None:
             subprocess.run(
                 command,
-                user=user,
+                **as_user,
                 check=True,
                 cwd=folder,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
 
-        control("initdb", "-D", str(data), "-U", "fitserve", "-A", "trust")
-        control("pg_ctl", "-D", str(data), "-w", "-o", options, "start")
+        control(initdb, "-D", str(data), "-U", "fitserve", "-A", "trust")
+        control(pg_ctl, "-D", str(data), "-w", "-o", options, "start")
         try:
             yield f"postgresql+psycopg://fitserve@/postgres?host={folder}"
         finally:
-            control("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+            control(pg_ctl, "-D", str(data), "-m", "immediate", "stop")
 
 
 def test_postgres_keeps_what_sqlite_keeps(url: str, make_record: MakeRecord, tmp_path: Path) -> None:

@@ -150,6 +150,29 @@ def test_a_read_only_folder_is_read_and_not_written(tmp_path: Path) -> None:
     assert 1 == len(done.stderr.splitlines())
 
 
+def test_what_a_killed_process_left_is_read_on_a_read_only_folder(tmp_path: Path) -> None:
+    """A save that waits in the write-ahead log is read too, where its index cannot be made."""
+    killed = (
+        "import os, sqlite3; from fitserve.store.journal import open_journal; from fitserve.report.record import Record;"
+        "journal = open_journal(); new = lambda run: journal.save("
+        "Record(run=run, kind='fix', started_utc='', fitserve_version='', command=['vllm']));"
+        "new('a'); other = sqlite3.connect(os.environ['FITSERVE_DATA_DIR'] + '/journal.db');"
+        "other.execute('SELECT run FROM runs').fetchall(); new('b'); os.kill(os.getpid(), 9)"
+    )
+    reading = "from fitserve.store.journal import open_journal_to_read as o; print([run.run for run in o().latest(9)])"
+    done = in_tmpfs(
+        f'"$PYTHON" -c "{killed}" || true\n'
+        'test -s "$FITSERVE_DATA_DIR/journal.db-wal"\n'
+        'rm "$FITSERVE_DATA_DIR/journal.db-shm"\n'
+        'mount -o remount,ro "$FITSERVE_DATA_DIR"\n'
+        f'"$PYTHON" -c "{reading}"',
+        tmp_path / "small",
+        "2m",
+    )
+
+    assert "['b', 'a']\n" == done.stdout, done.stderr
+
+
 def test_a_place_that_is_no_folder_turns_saving_off(make_record: MakeRecord, tmp_path: Path) -> None:
     """Below a file there can be no journal: saving is off, one line says why, and reading says it too."""
     (tmp_path / "file").write_text("", encoding="utf-8")

@@ -1,12 +1,15 @@
 """``fitserve runs``: what was tried."""
 
+import re
+
 import click
 
 from fitserve.cli.options import Output, output_options
 from fitserve.store.journal import RunList, RunSummary, open_journal_to_read
 
 COMMAND_CHARACTERS = 56
-LAUNCHERS = ("vllm serve ", "-m vllm.entrypoints.openai.api_server ")
+PROGRAMS = re.compile(r"(?:^|[\s/.])((?:vllm serve|api_server) .*)")
+"""The server's program and its arguments, behind wrappers, folders and a module's name."""
 
 
 @click.command(short_help="what was tried")
@@ -53,9 +56,8 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 
 
 def _short(command: str) -> str:
-    """The command behind the words that start every server, cut to a line's rest."""
+    """The command from the server's program on, cut to a line's rest."""
     text = " ".join(command.split())
-    for start in LAUNCHERS:
-        _, found, rest = text.partition(start)
-        text = rest if found else text
+    if found := PROGRAMS.search(text):
+        text = found[1]
     return text if len(text) <= COMMAND_CHARACTERS else f"{text[: COMMAND_CHARACTERS - 1]}…"

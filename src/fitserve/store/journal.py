@@ -1,7 +1,10 @@
 """The journal as the rest of the tool sees it. SQLAlchemy is imported when one is opened, not before."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
@@ -184,19 +187,37 @@ def open_journal_to_read(
     try:
         database.prepare()
     except UnwritableError:
-        if not _can_be_read_alone(place):
+        if place.path is None or not _has_content(place.path):
             raise
-        database = Database(place, busy_seconds=busy_seconds, read_only=True)
+        if _has_content(_write_ahead_log(place.path)):
+            # A killed process has left it; without a place for its index it is read in a copy.
+            place = _copied(place, place.path)
+            database = Database(place, busy_seconds=busy_seconds)
+        else:
+            database = Database(place, busy_seconds=busy_seconds, read_only=True)
         database.check()
     return SqlJournal(database, say=say_on_stderr)
 
 
-def _can_be_read_alone(place: Place) -> bool:
-    """True for a SQLite file that holds everything: nothing waits in its write-ahead log."""
-    if place.path is None:
-        return False
-    waiting = place.path.with_name(f"{place.path.name}-wal")
+def _copied(place: Place, path: Path) -> Place:
+    """The place of a copy that lasts as long as this process."""
+    folder = tempfile.TemporaryDirectory(prefix="fitserve-journal-")
+    atexit.register(folder.cleanup)
+    copy = Path(folder.name) / path.name
     try:
-        return place.path.stat().st_size > 0 and not (waiting.exists() and waiting.stat().st_size)
+        for source, target in ((path, copy), (_write_ahead_log(path), _write_ahead_log(copy))):
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise MachineError(f"the journal cannot be read: {error.strerror}", where=place.shown) from error
+    return msgspec.structs.replace(place, path=copy)
+
+
+def _write_ahead_log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
     except OSError:
         return False
