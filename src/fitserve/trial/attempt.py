@@ -71,6 +71,7 @@ class Attempt:
         self.change = change
         self.address = read_address(launch, environ)
         self.environ = environ
+        self.ended = False
         argv, container = watched_container(launch, log_path.with_suffix(".cid"))
         self.process = start(
             argv,
@@ -159,13 +160,15 @@ class Attempt:
 
     def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """End the server and everything below it; an interrupt meanwhile ends the grace."""
+        ended_before, self.ended = self.ended, True
         try:
             self.process.end(grace_seconds)
         except KeyboardInterrupt:
             self.process.end(0)
             raise
         finally:
-            cancel_job(self.launch, self.log.path, self.environ)
+            if not ended_before:
+                cancel_job(self.launch, self.log.path, self.environ)
             self.memory.close()
             # A log file that is whole will be read again; of a cut one, the live reading is all there is.
             self.reading.close(0 if self.log.failure is None else READING_SECONDS)

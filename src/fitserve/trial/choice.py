@@ -84,7 +84,9 @@ def changed(launch: Launch, advice: Advice) -> Launch:
     flag = _flag(advice)
     if is_variable(flag):
         return with_variable(launch, flag, _variable_text(advice.to))
-    if advice.option and advice.to is not None and launch.option(flag.partition(".")[0]) is None:
+    head = flag.partition(".")[0]
+    given = launch.option(head) is not None or launch.configured(head) is not None
+    if advice.option and advice.to is not None and not given:
         # The advice knows how the option is spelled in this release.
         return with_words(launch, shlex.split(advice.option))
     return with_option(launch, flag, advice.to)

@@ -11,7 +11,7 @@ import msgspec
 from fitserve.errors import MachineError
 from fitserve.facts.command import Launch
 from fitserve.facts.command_edit import with_option
-from fitserve.facts.container import Service
+from fitserve.facts.container import Service, find_compose
 from fitserve.facts.shell_script import Script
 
 
@@ -36,7 +36,10 @@ def placed(launch: Launch, folder: Path, name: str) -> Launch:
     if isinstance(launch.host, Service) and launch.host.edited:
         override = _written(folder / f"{name}-{launch.host.name}.yaml", launch.host.override().encode())
         files = [*launch.host.files, str(override)]
-        return msgspec.structs.replace(launch, argv=tuple(launch.host.compose.with_files(launch.argv, files)))
+        argv = launch.host.compose.with_files(launch.argv, files)
+        compose = find_compose(argv) or launch.host.compose
+        host = msgspec.structs.replace(launch.host, compose=compose)
+        return msgspec.structs.replace(launch, argv=tuple(argv), host=host)
     return launch
 
 

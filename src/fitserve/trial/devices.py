@@ -152,8 +152,8 @@ def _named_for_container(launch: Launch) -> str | None:
     """The devices that ``docker run --gpus device=...`` names; None where it names none."""
     if launch.container is None:
         return None
-    before = launch.words[: launch.program]
-    for word, following in zip(before, [*before[1:], ""], strict=True):
+    before = (launch.argv if launch.around else launch.words)[: launch.container.image]
+    for word, following in zip(before, [*before[1:], ""], strict=False):
         text = following if word == "--gpus" else word.removeprefix("--gpus=")
         if "--gpus" in word and (match := _CONTAINER_DEVICES.match(text)):
             return match[1]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 DEEDS = set(os.environ.get("FAKE_VLLM", "").split())
@@ -45,8 +46,17 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--kv-cache-memory-bytes", type=size)
     parser.add_argument("--served-model-name", default="")
     parser.add_argument("--api-key", default="")
-    known, _ = parser.parse_known_args()
+    known, _ = parser.parse_known_args([*sys.argv[1:3], *configured(), *sys.argv[3:]])
     return known
+
+
+def configured() -> list[str]:
+    """The options of a config file of plain lines, which stand before the command's own."""
+    if "--config" not in sys.argv:
+        return []
+    text = Path(sys.argv[sys.argv.index("--config") + 1]).read_text(encoding="utf-8")
+    pairs = [line.partition("#")[0].split(":", 1) for line in text.splitlines() if ":" in line]
+    return [word.strip() for name, value in pairs for word in (f"--{name}", value)]
 
 
 def begin(arguments: argparse.Namespace) -> None:

@@ -70,7 +70,10 @@ def test_kubernetes_takes_the_manifest(name: str) -> None:
 def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
     """The check of systemd itself has nothing to say about the unit."""
     path = tmp_path / "x.service"
-    path.write_text(written("systemd", server(name)).replace("EnvironmentFile=/", "EnvironmentFile=-/"))
+    text = written("systemd", server(name)).replace(
+        "=/opt/env/bin/", "=/usr/bin/env "
+    )  # a program that is there
+    path.write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False
     )
@@ -112,6 +115,14 @@ def again(read: Deployment, expected: Deployment) -> Deployment:
     values = {name: getattr(expected, name) for name in kept}
     secrets = tuple(sorted({*read.secrets} & {*expected.secrets}))
     return Deployment(options=read.options, environment=read.environment, secrets=secrets, **values)
+
+
+def test_a_program_has_its_whole_path(fake_vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is looked for in the user's PATH by systemd, so the unit has where it was found."""
+    monkeypatch.setenv("PATH", str(fake_vllm))
+    unit = written("systemd", deployment_of(read_command(["vllm", "serve", "/m"])))
+
+    assert f"ExecStart={fake_vllm}/vllm serve /m\n" in unit
 
 
 def test_a_start_bound_has_a_margin() -> None:
