@@ -2,16 +2,19 @@
 
     budget  = max(T, tokens of the largest image)        tokens that one step may encode
     patches = budget x patches a token stands for, divided over the ranks where they share out items
-    pass    = patches x (e (2 h + 3 m / tp) or e (2 h + 5 h / tp), whichever is more, + 4 pixels)
+    pass    = patches x (e (2 h + g m / tp) or e (2 h + 5 h / tp), whichever is more, + 4 pixels)
     kept    = budget x H e                               outputs, while the language model runs
 
-T = max_num_batched_tokens, h and m the encoder's width and MLP width, H the language model's width, e bytes of the dtype.
+T = max_num_batched_tokens, h and m the encoder's width and MLP width, g = 3 where that is gated and 2 where it is not, H the language
+model's width, e bytes of the dtype.
 The peak of the profile run is the larger of this pass and the language model's with the outputs kept.
 
 The largest image is not written in ``config.json``: it is the processor's, known here for a few architectures and from
 ``--mm-processor-kwargs``; else it is taken to fit into a step. Source: ``profile_run`` in ``v1/worker/gpu_model_runner.py``,
-``multimodal/encoder_budget.py`` and ``models/qwen2_5_vl.py``, ``siglip.py``, ``pixtral.py`` of vLLM 0.32. Three measured starts lie
-below the language model's peak, as they do here; none checks this pass alone, so its interval reaches twice of it.
+``multimodal/encoder_budget.py`` and ``models/qwen2_5_vl.py``, ``siglip.py``, ``pixtral.py`` of vLLM 0.32. Two starts of a fork with
+Qwen3's encoder, at 4,096 and 8,192 tokens of images, differ by 0.43 GiB where this says 0.47; three others lie below the language
+model's peak, as they do here. None checks the pass alone, so its interval is wide: 0.6 to 2 times of it, 0.3 where the largest image
+is not known.
 """
 
 from typing import Any
@@ -36,6 +39,7 @@ _QWEN_PIXELS = {
 """The largest image of the published processors: ``max_pixels`` or ``size.longest_edge`` of ``preprocessor_config.json``."""
 
 _UNKNOWN_ENCODER = 4 * GIB
+_LEAST, _LEAST_UNKNOWN, _MOST = 0.6, 0.3, 2
 _PIXEL_BYTES = 4
 _COLOURS = 3
 
@@ -49,6 +53,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
         patch: pixels along a patch.
         patches_per_token: patches that one token of the language model stands for.
         frames: frames that one patch spans.
+        is_gated: its MLP has a gate.
         image_tokens: tokens of the largest image; None where that is not known.
     """
 
@@ -57,6 +62,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
     patch: int
     patches_per_token: int
     frames: int = 1
+    is_gated: bool = False
     image_tokens: int | None = None
 
 
@@ -88,8 +94,15 @@ def encoder_of(config: ModelConfig, options: EngineOptions) -> Encoder | None:
         patch=patch,
         patches_per_token=ratio,
         frames=frames,
+        is_gated=_is_gated(config, part),
         image_tokens=tokens,
     )
+
+
+def _is_gated(config: ModelConfig, part: dict[str, Any]) -> bool:
+    """By its activation; where that is not named, by the model's default."""
+    act = part.get("hidden_act")
+    return act in ("silu", "swiglu") or (act is None and "2_5_VL" in config.architecture)
 
 
 def _is(config: ModelConfig, name: str) -> bool:
@@ -136,11 +149,12 @@ def with_encoder(active: Quantity, config: ModelConfig, shape: Shape, options: E
     more = outputs - options.max_num_batched_tokens * shape.hidden * shape.element_bytes
     run = _pass_bytes(encoder, budget, options, shape.element_bytes) + outputs
     expected = active.expected + more
+    least = run * (_LEAST if encoder.image_tokens else _LEAST_UNKNOWN)
     note = f", then {budget} tokens of images" if run > expected else ""
     return Quantity(
-        low=active.low,
+        low=max(active.low, int(least)),
         expected=max(expected, run),
-        high=max(active.high + more, 2 * run),
+        high=max(active.high + more, _MOST * run),
         basis="estimated",
         source=active.source + note,
     )
@@ -155,7 +169,7 @@ def _pass_bytes(encoder: Encoder, budget: int, options: EngineOptions, element: 
     if by_items and encoder.image_tokens:
         # Whole items are dealt out: at least one stays on a rank.
         patches = max(patches // tp, encoder.image_tokens * encoder.patches_per_token)
-    mlp = 2 * encoder.hidden + 3 * encoder.intermediate // split
+    mlp = 2 * encoder.hidden + (3 if encoder.is_gated else 2) * encoder.intermediate // split
     attention = 2 * encoder.hidden + 5 * encoder.hidden // split
     pixels = _COLOURS * encoder.frames * encoder.patch**2 * _PIXEL_BYTES
     return patches * (element * max(mlp, attention) + pixels)
