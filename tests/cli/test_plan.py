@@ -304,3 +304,15 @@ def test_variables_stay_in_the_command(model: Path) -> None:
     found = answer("--gpu", "H100", "--", "VLLM_USE_V1=1", "vllm", "serve", model)
 
     assert f"VLLM_USE_V1=1 vllm serve {model}" == found["command"]
+
+
+def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
+    """Without its config file a launch is not guessed at, pasted or not."""
+    missing = tmp_path / "none.yaml"
+    ended = [
+        call("--gpu", "H100", "--", "vllm", "serve", "--config", missing),
+        call("--gpu", "H100", "model", "--config", missing),
+    ]
+
+    assert [3, 3] == [one.returncode for one in ended]
+    assert all(f"--config {missing}" in one.stderr for one in ended)

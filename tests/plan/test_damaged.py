@@ -1,6 +1,7 @@
 """Damaged models: a plan, or an error that names file and key; never a traceback, never an absurd number."""
 
 import copy
+import io
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fitserve.errors import InputError
 from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.checkpoint.gguf import read_gguf
 from fitserve.facts.checkpoint.safetensors_header import header_length, parse_header
 from fitserve.facts.model_config import parse_config
 from fitserve.memory.options import Device
@@ -93,17 +95,50 @@ def mutated(config: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[s
 def plan_of(config: dict[str, Any], **given: Any) -> Plan:
     """The plan for a configuration on one H100."""
     parsed = parse_config(json.dumps(config).encode(), source="model/config.json")
-    checkpoint = Checkpoint(config=parsed, source="model")
-    return make_plan(
-        Request(
-            checkpoint=checkpoint,
-            model="model",
-            device=DEVICE,
-            given=given,
-            version="0.32.0",
-            with_frontier=True,
-        )
+    return make_plan(request_of(Checkpoint(config=parsed, source="model"), **given))
+
+
+def request_of(checkpoint: Checkpoint, **given: Any) -> Request:
+    """The question about a checkpoint on one H100."""
+    return Request(
+        checkpoint=checkpoint, model="model", device=DEVICE, given=given, version="0.32.0", with_frontier=True
     )
+
+
+def gguf_text(text: str) -> bytes:
+    """A text with its length."""
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def small_gguf() -> bytes:
+    """The header of a GGUF file with one layer of a small Llama."""
+    numbers = {
+        "block_count": 1,
+        "embedding_length": 64,
+        "feed_forward_length": 128,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+        "context_length": 256,
+        "vocab_size": 128,
+    }
+    sides = {
+        "token_embd.weight": (64, 128),
+        "output.weight": (64, 128),
+        "blk.0.attn_q.weight": (64, 64),
+        "blk.0.attn_k.weight": (64, 32),
+        "blk.0.ffn_up.weight": (64, 128),
+        "output_norm.weight": (64,),
+    }
+    text = b"GGUF" + struct.pack("<IQQ", 3, len(sides), 1 + len(numbers))
+    text += gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("llama")
+    for key, number in numbers.items():
+        text += gguf_text(f"llama.{key}") + struct.pack("<II", 4, number)
+    for name, shape in sides.items():
+        text += gguf_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 8, 0)
+    return text
+
+
+GGUF = small_gguf()
 
 
 def sizes_of(plan: Plan) -> Iterator[Size]:
@@ -115,7 +150,7 @@ def sizes_of(plan: Plan) -> Iterator[Size]:
         yield from (plan.kv_cache.tokens, plan.kv_cache.num_blocks)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(sorted(CONFIGS)), st.data(), st.sampled_from([1, 2, 3, 8]))
 def test_one_wrong_value(name: str, data: st.DataObject, ranks: int) -> None:
     """A plan without an absurd number and a text of it, or an error that names the file and a key."""
@@ -242,7 +277,7 @@ HEADER = json.dumps(
 ).encode()
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(HEADER)), st.binary(max_size=6), st.integers(0, 8))
 def test_bytes_of_a_header(at: int, new: bytes, dropped: int) -> None:
     """Tensors within the file, or an error with the file; whatever bytes are changed."""
@@ -255,6 +290,7 @@ def test_bytes_of_a_header(at: int, new: bytes, dropped: int) -> None:
     assert all(0 <= tensor.size_bytes <= 80 for tensor in found.values())
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=12), st.integers(0, 1 << 34))
 def test_the_length_of_a_header(start: bytes, file_bytes: int) -> None:
     """A length that lies within the file and the format's limit, or an error."""
@@ -264,3 +300,20 @@ def test_the_length_of_a_header(start: bytes, file_bytes: int) -> None:
         assert found.where == "model.safetensors"
         return
     assert found == struct.unpack("<Q", start[:8])[0] <= min(100_000_000, file_bytes - 8)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_bytes_of_a_gguf_file(data: st.DataObject) -> None:
+    """Whatever bytes of its header are changed: a plan with possible sizes, or an error that names the file."""
+    text = bytearray(GGUF)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + 1] = data.draw(st.binary(max_size=2))
+    found = outcome(lambda: make_plan(request_of(read_gguf(io.BytesIO(bytes(text)), "model.gguf"))))
+
+    if isinstance(found, InputError):
+        assert found.where.startswith("model.gguf")
+        return
+    known = [size for size in sizes_of(found) if isinstance(size, Quantity)]
+    assert all(0 <= size.low <= size.expected <= size.high <= 1 << 50 for size in known)

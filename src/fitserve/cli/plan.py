@@ -143,6 +143,7 @@ def _request(
     from fitserve.plan.values import Goal
 
     launch, is_pasted = _launch(words, pasted)
+    _check_file(launch)
     if launch.model is None:
         raise UsageError("no model is named", hint=_HINT)
     check_words(launch)
@@ -218,6 +219,13 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
     if launch is None:
         return find_launch(["vllm", "serve", *words], os.environ, watched=False), has_file
     return (with_words(launch, words) if words else launch), True
+
+
+def _check_file(launch: "Launch") -> None:
+    """The config file of the launch is there, unless it is a container's own."""
+    path = launch.value("config")
+    if isinstance(path, str) and launch.container is None and not Path(path).expanduser().is_file():
+        raise InputError("there is no such file", where=f"--config {path}")
 
 
 def _version(text: str | None) -> str | None:

@@ -7,6 +7,7 @@ Source: vLLM reads a GGUF model's configuration through Transformers 4.5x ``mode
 from typing import Any
 
 from fitserve.errors import InputError
+from fitserve.facts.config_check import check_config
 from fitserve.facts.model_config import ModelConfig
 
 _ARCHITECTURES = {
@@ -49,7 +50,7 @@ def gguf_config(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], so
         source: the file.
 
     Raises:
-        InputError: the metadata names no architecture.
+        InputError: the metadata names no architecture, or a number in it cannot be.
     """
     kind = metadata.get("general.architecture")
     if not isinstance(kind, str):
@@ -67,4 +68,5 @@ def gguf_config(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], so
         data["vocab_size"] = embeddings[0]
     data["tie_word_embeddings"] = "output.weight" not in shapes
     data["quantization_config"] = {"quant_method": "gguf"}
+    check_config(data, data, source)
     return ModelConfig(data=data, text=data, source=source)

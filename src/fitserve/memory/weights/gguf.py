@@ -6,6 +6,7 @@ model's dtype, embeddings and output layer stay quantised.
 
 from math import prod
 
+from fitserve.errors import InputError
 from fitserve.facts.checkpoint import Checkpoint, Tensor
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.options import EngineOptions
@@ -14,6 +15,7 @@ from fitserve.memory.weights.shapes import stage_layers
 from fitserve.units import Quantity, Unknown
 
 _UNSUPPORTED = "(GGUF)"
+_MOST_DIGITS = 6
 
 
 def gguf_weights(checkpoint: Checkpoint, options: EngineOptions) -> tuple[RankWeights, ...] | Unknown:
@@ -42,6 +44,18 @@ def _unquantised(checkpoint: Checkpoint) -> ModelConfig:
     return ModelConfig(data=data, text=data, source=checkpoint.config.source)
 
 
+def _layer(name: str, source: str) -> int:
+    """The layer of a tensor's name.
+
+    Raises:
+        InputError: there is no number in it.
+    """
+    number = name.split(".")[1]
+    if not number.isdecimal() or not number.isascii() or len(number) > _MOST_DIGITS:
+        raise InputError("the tensor's name has no layer", where=f"{source}: {name}")
+    return int(number)
+
+
 def _stage_bytes(
     checkpoint: Checkpoint, options: EngineOptions, stages: tuple[range, ...], stage: int
 ) -> int:
@@ -51,7 +65,7 @@ def _stage_bytes(
     for name, tensor in checkpoint.tensors.items():
         share = _share(tensor, options)
         if name.startswith("blk."):
-            here = int(name.split(".")[1]) in stages[stage]
+            here = _layer(name, checkpoint.source) in stages[stage]
         elif name.startswith("token_embd"):
             here = stage == 0 or (tied and last)
         else:
