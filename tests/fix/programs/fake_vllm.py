@@ -194,6 +194,18 @@ def before_the_cache() -> None:
     if "floods" in DEEDS:
         for number in range(100_000):
             sys.stdout.write(f"line {number} " + "x" * 80 + "\n")
+    if "floods-on" in DEEDS:
+        block = ("x" * 127 + "\n").encode() * 8192
+        for _ in range(300):
+            sys.stdout.buffer.write(block)
+        sys.stdout.buffer.flush()
+    if "worker-killed" in DEEDS:
+        worker = subprocess.Popen([sys.executable, "-c", SLEEP])
+        worker.kill()
+        worker.wait()
+        words = "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor."
+        say(words, level="ERROR", process="EngineCore", source="multiproc_executor.py:273")
+        sys.exit(1)
     if "killed" in DEEDS:
         os.kill(os.getpid(), signal.SIGKILL)
 
