@@ -6,15 +6,17 @@ added without the embeddings and output layers that vLLM then replaces by the mo
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fitserve.errors import UsageError
+from fitserve.facts.checkpoint import Checkpoint
 from fitserve.facts.model_config import ModelConfig, parse_config
 from fitserve.memory.budget import rank_budgets
-from fitserve.memory.kv import KvCache, capacity, layer_specs
+from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.resolve import Resolved, resolve
 from fitserve.memory.weights.ranks import config_weights
@@ -23,6 +25,12 @@ from fitserve.units import Quantity, Unknown
 ROWS = [
     json.loads(line)
     for line in (Path(__file__).parent / "measured_drafts.jsonl").read_text(encoding="utf-8").splitlines()
+]
+PUBLISHED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "measured_drafts_published.jsonl")
+    .read_text(encoding="utf-8")
+    .splitlines()
 ]
 LLAMA = next(row["config"] for row in ROWS if row["model"] == "llama")
 HEAD = next(row["draft"] for row in ROWS if row["spec"]["method"] == "eagle3")
@@ -73,6 +81,28 @@ def test_drafting_layers_stand_in_the_cache(row: dict[str, Any], tmp_path: Path)
         assert isinstance(found, KvCache)
         assert (found.num_blocks, found.tokens) == (cache["num_blocks"], cache["tokens"])
         assert found.max_concurrency == pytest.approx(cache["max_concurrency"])
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=label)
+def test_published_models_draft_with_their_own_modules(
+    row: dict[str, Any], published: Callable[[str], Checkpoint]
+) -> None:
+    """Modules of DeepSeek and Qwen3.5: their weights, and the blocks or the refusal with them in the cache."""
+    config = published(row["model"]).config
+    options = settled(config.data, {"speculative_config": row["spec"], **row["settings"]}).options
+    weights, specs = config_weights(config, options), layer_specs(config, options)
+
+    assert isinstance(weights, tuple), weights
+    assert not isinstance(specs, Unknown), specs
+    assert weights[0].draft_bytes.expected == row["draft_bytes"]
+    for cache in row["caches"]:
+        found = capacity(specs, options, cache["kv_cache_bytes"])
+        if "num_blocks" in cache:
+            assert isinstance(found, KvCache)
+            assert (found.num_blocks, found.tokens) == (cache["num_blocks"], cache["tokens"])
+        else:
+            assert isinstance(found, Refusal)
+            assert found.estimated_max_model_len == cache["longest"]
 
 
 @pytest.mark.parametrize(

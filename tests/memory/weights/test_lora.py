@@ -2,15 +2,18 @@
 
 Each row of ``measured_lora.jsonl`` was measured with vLLM 0.32.0: its model was built on torch's meta device like those of
 ``measured_small.jsonl``, whose configurations they are; then vLLM's ``LoRAModelManager`` put its layers in, for batches of 8,192
-tokens and 256 sequences, and the bytes of all its tensors on the device were added.
+tokens and 256 sequences, and the bytes of all its tensors on the device were added. ``measured_lora_published.jsonl`` names
+configurations that ``aiconfigurator-core`` carries.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fitserve.facts.checkpoint import Checkpoint
 from fitserve.facts.model_config import ModelConfig, parse_config
 from fitserve.memory.options import EngineOptions, LoraOptions
 from fitserve.memory.resolve import resolve
@@ -19,6 +22,7 @@ from fitserve.units import Unknown
 
 FOLDER = Path(__file__).parent
 ROWS = [json.loads(line) for line in (FOLDER / "measured_lora.jsonl").read_text().splitlines()]
+PUBLISHED = [json.loads(line) for line in (FOLDER / "measured_lora_published.jsonl").read_text().splitlines()]
 CONFIGS: dict[str, dict[str, Any]] = {}
 for _line in (FOLDER / "measured_small.jsonl").read_text().splitlines():
     _row = json.loads(_line)
@@ -55,6 +59,18 @@ def test_adapters_take_what_vllm_allocates(row: dict[str, Any]) -> None:
 
     assert (rank.lora_bytes.low, rank.lora_bytes.high) == (row["lora_bytes"], row["lora_bytes"])
     assert rank.param_bytes.expected == row["param_bytes"]
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=label)
+def test_adapters_of_published_models(row: dict[str, Any], published: Callable[[str], Checkpoint]) -> None:
+    """The same for architectures that have no small configuration here."""
+    options = EngineOptions(
+        vllm_version="0.32.0", max_num_batched_tokens=8192, lora=LoraOptions(**row["lora"]), **row["settings"]
+    )
+
+    rank = first_rank(config_weights(published(row["model"]).config, options))
+
+    assert (rank.lora_bytes.low, rank.lora_bytes.high) == (row["lora_bytes"], row["lora_bytes"])
 
 
 HIDDEN, INNER, LAYERS, VOCABULARY, BATCH = 512, 1408, 5, 32003, 8 * (4 * 8192 + 3 * 256)

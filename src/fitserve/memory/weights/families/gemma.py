@@ -90,7 +90,8 @@ def gemma4(build: Build, prefix: str = "model") -> None:
         inventory.numbers(4 * hidden)
         inventory.buffers += inventory.element
         if experts:
-            inventory.numbers(hidden + experts + experts * hidden + 3 * hidden)
+            inventory.numbers(experts + 4 * hidden)
+            inventory.gate(f"{name}.router.proj", hidden, experts)
             inventory.buffers += inventory.element
             size = build.integer("moe_intermediate_size", "expert_intermediate_size")
             inventory.experts(f"{name}.experts", experts, hidden, size)

@@ -81,7 +81,8 @@ def _network(build: Build, name: str, intermediate: int) -> None:
 def _experts(build: Build, name: str) -> None:
     inventory, hidden = build.inventory, build.hidden
     experts, latent = build.integer("n_routed_experts"), build.integer("moe_latent_size", default=0)
-    inventory.gate(f"{name}.gate", hidden, experts)
+    # What routes takes no adapters here: its experts have no gate. Source: ``_create_lora_modules`` of vLLM 0.32.
+    inventory.numbers(experts * hidden)
     inventory.numbers(experts, _FLOAT32)
     shared = build.integer("n_shared_experts", default=0)
     if shared:
