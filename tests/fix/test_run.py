@@ -48,6 +48,28 @@ def test_a_failure_is_explained(tool: Any, port: int, mark: Any) -> None:
     assert "help:" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["bash", "-c", "true || vllm serve org/model"], True),
+        (["sh", "-c", "exit 0; vllm serve org/model"], True),
+        (["sh", "-c", "exit 0"], False),
+    ],
+)
+def test_an_end_before_it_served_is_said(command: list[str], said: bool, tool: Any) -> None:
+    """A launch that ends with 0 and never served is told about in one line; what starts no server is not."""
+    done = tool.run("run", "--", *command)
+    quiet = tool.run("run", "--quiet", "--", *command)
+
+    words = "note: the program ended with exit code 0 before it served"
+    assert (0, said, 0, False) == (
+        done.returncode,
+        words in done.stderr,
+        quiet.returncode,
+        words in quiet.stderr,
+    )
+
+
 def test_quiet_explains_nothing(tool: Any, port: int) -> None:
     """With --quiet, stderr is the program's alone."""
     done = tool.run("run", "--quiet", "--", *launch(port))

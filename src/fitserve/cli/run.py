@@ -66,6 +66,8 @@ def command(
             source = f"fitserve report {run} --log 1" if is_kept and not log_dir else path or "log"
             click.echo(render_diagnosis(diagnosis, source=source), err=True)
         _leave_message(termination_log, message)
+    if supervised.never_served and not quiet:
+        click.echo("note: the program ended with exit code 0 before it served", err=True)
     return code
 
 

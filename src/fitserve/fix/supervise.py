@@ -9,8 +9,9 @@ import msgspec
 
 from fitserve import __version__
 from fitserve.diagnose.finding import Diagnosis
-from fitserve.errors import UsageError
+from fitserve.errors import FitserveError, UsageError
 from fitserve.facts.command import Launch, read_command
+from fitserve.facts.find_launch import find_launch
 from fitserve.report.record import Outcome, Record
 from fitserve.report.secrets import without_secrets
 from fitserve.store.journal import Journal, say_on_stderr
@@ -33,11 +34,13 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
         record: the run.
         exit: how the program ended.
         diagnosis: why it failed; None where it did not, or was told to stop.
+        never_served: True where a vLLM launch has ended well before it served, which no log tells as a failure.
     """
 
     record: Record
     exit: Exit
     diagnosis: Diagnosis | None
+    never_served: bool = False
 
 
 def any_launch(command: Sequence[str]) -> Launch:
@@ -48,6 +51,15 @@ def any_launch(command: Sequence[str]) -> Launch:
         if not command:
             raise
         return Launch(argv=tuple(command), program=0, first=len(command), takes_model=False)
+
+
+def starts_server(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """True for a command that starts vLLM's server, itself or in a script or compose file that it names."""
+    try:
+        find_launch(command, environ, watched=False)
+    except FitserveError:
+        return False
+    return True
 
 
 def supervise(
@@ -112,7 +124,12 @@ def supervise(
         seconds=round(time.monotonic() - begin, 3),
     )
     failed = state == "failed" and ended.code != 0
-    return Supervised(record=record, exit=ended, diagnosis=trial.diagnosis if failed else None)
+    return Supervised(
+        record=record,
+        exit=ended,
+        diagnosis=trial.diagnosis if failed else None,
+        never_served=state == "failed" and ended.code == 0 and starts_server(command, environ),
+    )
 
 
 def keep(supervised: Supervised, journal: Journal, *, keep_log: bool) -> bool:

@@ -14,7 +14,7 @@ from fitserve.trial.devices import Probe
 from fitserve.trial.elsewhere import cancel_job, stopping, watched_container
 from fitserve.trial.ending import explained
 from fitserve.trial.expectation import UNKNOWN, Expectation
-from fitserve.trial.identity import MARK
+from fitserve.trial.identity import MARK, end_all, marked
 from fitserve.trial.launch import launch as start
 from fitserve.trial.memory import TrialMemory
 from fitserve.trial.outcome import Change, Memory, State, Trial
@@ -71,6 +71,7 @@ class Attempt:
         self.change = change
         self.address = read_address(launch, environ)
         self.environ = environ
+        self.mark = mark
         self.ended = False
         argv, container = watched_container(launch, log_path.with_suffix(".cid"))
         self.process = start(
@@ -167,6 +168,8 @@ class Attempt:
             self.process.end(0)
             raise
         finally:
+            if self.process.lost and self.mark:
+                end_all(marked(self.mark), 0)
             if not ended_before:
                 cancel_job(self.launch, self.log.path, self.environ)
             self.memory.close()

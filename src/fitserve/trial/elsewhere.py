@@ -82,7 +82,8 @@ def refuse_running_service(launch: Launch, environ: Mapping[str, str]) -> None:
 
 def cancel_job(launch: Launch, log_path: Path, environ: Mapping[str, str]) -> None:
     """Cancel the job that the command's own srun was given; a job that the user is in stays."""
-    if all(PurePath(word).name != "srun" for word in launch.words) or "SLURM_JOB_ID" in environ:
+    words = (*launch.argv, *launch.words)
+    if all(PurePath(word).name != "srun" for word in words) or "SLURM_JOB_ID" in environ:
         return
     scancel = shutil.which("scancel", path=environ.get("PATH"))
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):

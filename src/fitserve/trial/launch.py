@@ -42,6 +42,7 @@ class Process:
         pid: the program's process id.
         reaper_pid: the id of the process above it, the root of its tree.
         output: its output.
+        lost: True where both processes above it were killed, so that nobody has ended what the program left.
     """
 
     def __init__(self, keeper: subprocess.Popen[bytes], control: int, status: int, output: Capture) -> None:
@@ -51,6 +52,7 @@ class Process:
         self.failed_errno: int | None = None
         self.exit: Exit | None = None
         self.gone = False
+        self.lost = False
         self._keeper = keeper
         self._control: int | None = control
         self._status = status
@@ -110,6 +112,7 @@ class Process:
             return
         data = os.read(self._status, 4096)
         if not data:
+            self.lost = not self.gone
             self.gone = True
             # Both of the reaper's processes have been killed: the kernel kills the program with them.
             self.exit = self.exit or Exit(None, 9)
@@ -192,7 +195,13 @@ def launch(
         raise
     if process.pid == 0:
         process.close()
-        raise _cannot_run(argv[0], process.failed_errno or errno.EIO)
+        if process.failed_errno is None:
+            raise MachineError(
+                "the process that keeps the program was killed before it could start it",
+                where=argv[0],
+                hint="start it again",
+            )
+        raise _cannot_run(argv[0], process.failed_errno)
     return process
 
 
