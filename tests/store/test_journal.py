@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fitserve.errors import InputError, UsageError
+from fitserve.errors import InputError, MachineError, UsageError
 from fitserve.report.record import Record
-from fitserve.store.journal import open_journal
+from fitserve.store.journal import NullJournal, open_journal
 from fitserve.store.run_id import new_run_id
 from fitserve.verify.verification import Verification
 
@@ -165,3 +165,14 @@ def test_run_ids_sort_by_time_and_differ() -> None:
 
     assert sorted(name[:15] for name in names) == [name[:15] for name in names]
     assert len(set(names)) >= 999
+
+
+def test_runs_are_found_by_words_of_their_command(environ: dict[str, str], make_record: MakeRecord) -> None:
+    """Newest first, with the words taken as they are, and none where nothing can be read."""
+    journal = open_journal(environ)
+    for number, command in enumerate((["vllm", "serve", "a_b"], ["vllm", "serve", "axb"], ["x", "a_b", "y"])):
+        journal.save(make_record(f"2026010{number + 1}-000000-aaaaaa", command=command))
+
+    assert ["20260103-000000-aaaaaa", "20260101-000000-aaaaaa"] == [run.run for run in journal.naming("a_b")]
+    assert [] == journal.naming("%")
+    assert [] == NullJournal(MachineError("no place")).naming("a_b")
