@@ -59,6 +59,9 @@ _POSITIVE = (
     "block_size",
     "num_gpu_blocks_override",
 )
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Source: ``MaxLoRARanks`` in ``config/lora.py`` of vLLM 0.12 to 0.32; earlier releases take some of them."""
+
 _REDUCED_PRECISION = {"half": "float16", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -194,6 +197,9 @@ def _refused(given: Mapping[str, Any], version: str) -> tuple[str, ...]:
         for name, value in given.items()
         if value is not None and (arity(name) is None or not has_flag(name, version))
     ]
+    rank = given.get("max_lora_rank")
+    if given.get("enable_lora") and isinstance(rank, int) and rank not in _LORA_RANKS:
+        found.append(f"vLLM takes no max_lora_rank {rank}: it takes {', '.join(map(str, _LORA_RANKS))}")
     if given.get("max_model_len") == AUTO_FIT and not at_least(version, _FIRST_AUTO_FIT):
         found.append(
             f"vLLM {release(version)} does not fit max_model_len by itself; {_FIRST_AUTO_FIT} and later do"

@@ -144,3 +144,16 @@ def test_settings_of_adapters_are_read() -> None:
     assert on == LoraOptions(
         max_loras=4, max_lora_rank=64, lora_target_modules=("o_proj",), lora_dtype="float16"
     )
+
+
+@pytest.mark.parametrize(("rank", "refused"), [(24, True), (64, False)])
+def test_a_rank_that_vllm_does_not_take(rank: int, refused: bool) -> None:
+    """Only some ranks are taken, whatever the memory; without the switch none is looked at."""
+    device = EngineOptions().device
+    given = {"enable_lora": True, "max_lora_rank": rank}
+
+    found = resolve(config("llama"), given, version="0.32.0", device=device).refused
+    off = resolve(config("llama"), {"max_lora_rank": rank}, version="0.32.0", device=device).refused
+
+    assert any(f"max_lora_rank {rank}" in reason for reason in found) is refused
+    assert off == ()
