@@ -316,3 +316,12 @@ def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
 
     assert [3, 3] == [one.returncode for one in ended]
     assert all(f"--config {missing}" in one.stderr for one in ended)
+
+
+@pytest.mark.parametrize("value", ["nojson", "[]", '{"num_key_value_heads": 3}', '{"rope_scaling": "x"}'])
+def test_overrides_that_cannot_be_are_usage_errors(model: Path, value: str) -> None:
+    """What ``--hf-overrides`` makes of the configuration is held to the same rules, and the option is named."""
+    done = call(model, "--gpu", "H100", "--hf-overrides", value)
+
+    assert 2 == done.returncode
+    assert "--hf-overrides" in done.stderr

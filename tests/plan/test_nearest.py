@@ -147,6 +147,12 @@ def test_sizes_that_divide_are_named(ranks: int, sizes: list[int]) -> None:
             "--kv-cache-memory-bytes is there from vLLM 0.10.2 on",
         ),
         ("0.32.0", "zzz", "remove-flag", "no release has --zzz"),
+        (
+            "0.33.0",
+            "guided_decoding_backend",
+            "remove-flag",
+            "earlier releases had --guided-decoding-backend",
+        ),
     ],
 )
 def test_an_option_that_the_release_lacks(version: str, option: str, action: str, why: str) -> None:

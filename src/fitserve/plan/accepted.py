@@ -5,8 +5,8 @@ from typing import Any
 
 from fitserve.errors import UsageError
 from fitserve.facts.command import Launch
-from fitserve.facts.serve_options import arity
-from fitserve.memory.history import at_least, release
+from fitserve.facts.serve_options import arity, known_options
+from fitserve.memory.history import at_least, has_flag, release
 
 _SUFFIXES_SINCE = {"max_model_len": "0.8.4", "max_num_batched_tokens": "0.9.0"}
 """The first release that reads ``32k``; other options with suffixes have read them from their own first release on.
@@ -52,6 +52,9 @@ _NEWEST_CACHE_DTYPES = "0.33.0"
 
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128)
 """Sizes of a block up to 0.16, and 256 as well from 0.11 on; 0.19 takes any. Source: ``BlockSize`` in ``config/cache.py``."""
+
+_TABLE_OF = "0.32.0"
+"""The release whose options the table of options holds."""
 
 _SHELL = frozenset("|&;<>$`(){}*")
 
@@ -120,6 +123,20 @@ def refused_values(given: Mapping[str, Any], version: str) -> dict[str, str]:
                 f"--block-size of vLLM {release(version)} takes {', '.join(map(str, sizes))}, not {size}"
             )
     return found
+
+
+def removed_options(given: Mapping[str, Any], version: str) -> dict[str, str]:
+    """Options of earlier releases that the newest ones lack, as one sentence each; others are told by the version table."""
+    if not at_least(version, _TABLE_OF):
+        return {}
+    return {
+        name: f"vLLM {release(version)} has no option --{name.replace('_', '-')} any more"
+        for name, value in given.items()
+        if value is not None
+        and arity(name) is not None
+        and name not in known_options()
+        and has_flag(name, version)
+    }
 
 
 def _takes_cache(value: Any, version: str) -> bool:

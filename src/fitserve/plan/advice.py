@@ -7,7 +7,7 @@ from fitserve.errors import InputError
 from fitserve.facts.command import is_variable
 from fitserve.facts.serve_options import arity, known_options
 from fitserve.memory.history import flag_releases, has_flag, release
-from fitserve.plan.accepted import refused_values
+from fitserve.plan.accepted import refused_values, removed_options
 from fitserve.plan.judge import Judged
 from fitserve.plan.request import Request
 from fitserve.plan.values import Choice, Nearest
@@ -83,6 +83,8 @@ def _why(name: str, before: Scalar, value: Scalar) -> str:
     is_less = _direction(before, value) == "down"
     if name == "gpu_memory_utilization" and is_less:
         return "the share that is likely to be free at the start"
+    if name == "tensor_parallel_size" and is_less:
+        return "no more devices than there are"
     if name == "max_model_len" and not is_less:
         return "the context that is the goal"
     return _WORDS.get(name, "part of settings that fit")
@@ -93,6 +95,7 @@ def _spelling(request: Request) -> Iterator[Advice]:
     from difflib import get_close_matches
 
     values = refused_values(request.given, request.version)
+    removed = removed_options(request.given, request.version)
     for name in request.refused:
         value = request.given.get(name)
         yield Advice(
@@ -110,7 +113,8 @@ def _spelling(request: Request) -> Iterator[Advice]:
             option=f"without --{name.replace('_', '-')}",
         )
     for name, value in request.given.items():
-        if value is None or (arity(name) is not None and has_flag(name, request.version)):
+        is_known = arity(name) is not None and has_flag(name, request.version)
+        if value is None or (is_known and name not in removed):
             continue
         typed = f"--{name.replace('_', '-')}"
         since, until = flag_releases(name) or (None, None)
@@ -126,7 +130,7 @@ def _spelling(request: Request) -> Iterator[Advice]:
         elif close:
             why = f"did you mean --{close[0].replace('_', '-')}?"
         else:
-            why = f"no release has {typed}" if arity(name) is None else f"later releases lack {typed}"
+            why = f"no release has {typed}" if arity(name) is None else f"earlier releases had {typed}"
         yield Advice(action="remove-flag", why=why, option=f"without {typed}")
 
 

@@ -127,7 +127,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 def _available(rank: RankBudget, choose: Callable[[Quantity], int]) -> int:
     """What the device has left when vLLM first looks."""
     used = rank.used_before_bytes
-    return rank.total_bytes - (choose(used) if isinstance(used, Quantity) else 0)
+    return max(0, rank.total_bytes - (choose(used) if isinstance(used, Quantity) else 0))
 
 
 def _low(size: Quantity) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from fitserve.errors import InputError, UsageError
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.facts.model_config import parse_config
 
@@ -23,20 +24,27 @@ def overridden(checkpoint: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
     Args:
         checkpoint: the model.
         given: the settings of the launch by vLLM's names.
+
+    Raises:
+        UsageError: what is overridden cannot be.
     """
     changes: dict[str, Any] = {}
     for name in _OPTIONS[:2]:
         if given.get(name) is not None:
             changes[name] = given[name]
     overrides = given.get("hf_overrides")
-    if isinstance(overrides, Mapping):
-        changes |= overrides
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise UsageError(f"{overrides!r} is no JSON object", where="--hf-overrides")
+    changes |= overrides or {}
     if not changes:
         return checkpoint
     config = checkpoint.config
     changed = ", ".join(f"--{name.replace('_', '-')}" for name in _OPTIONS if given.get(name) is not None)
     text = json.dumps(_merged(config.data, changes)).encode()
-    merged = parse_config(text, source=f"{config.source} with {changed}")
+    try:
+        merged = parse_config(text, source=f"{config.source} with {changed}")
+    except InputError as error:
+        raise UsageError(error.what, where=error.where, hint="look at the option's value") from error
     return msgspec.structs.replace(
         checkpoint,
         config=msgspec.structs.replace(merged, hf_quant=config.hf_quant, source=config.source),

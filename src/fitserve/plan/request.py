@@ -13,7 +13,7 @@ from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
 from fitserve.memory.weights.rank_weights import loaded_bytes, rank_weights
-from fitserve.plan.accepted import refused_values
+from fitserve.plan.accepted import refused_values, removed_options
 from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
 from fitserve.plan.observed import Observed, carried_over
@@ -95,7 +95,8 @@ def resolve_request(request: Request, changes: Mapping[str, Any] | None = None) 
         environment={**request.environment, **variables},
     )
     typed = (sentence for name, sentence in request.refused.items() if name not in settings)
-    refused = (*resolved.refused, *typed, *refused_values(given, request.version).values())
+    values = (refused_values(given, request.version), removed_options(given, request.version))
+    refused = (*resolved.refused, *typed, *(sentence for found in values for sentence in found.values()))
     return msgspec.structs.replace(resolved, refused=refused) if refused else resolved
 
 
