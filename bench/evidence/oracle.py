@@ -83,12 +83,12 @@ def plan_json(request: Request) -> dict[str, Any]:
     return found
 
 
-def weights_error(answer: Answer) -> float | str:
-    """How far the first rank's weights are off, as a share of them; or why they are not known."""
-    found = answer.plan["budget"][0]["weights_bytes"]
+def weights_error(answer: Answer, *, with_buffers: bool = False) -> float | str:
+    """How far the first rank's parameters are off, as a share of them, or all its weights; or why they are not known."""
+    found = answer.plan["budget"][0]["weights_bytes" if with_buffers else "parameter_bytes"]
     if "unknown" in found:
         return str(found["unknown"])
-    held = answer.row["param_bytes_rank0"] + answer.row["buffer_bytes_rank0"]
+    held = answer.row["param_bytes_rank0"] + (answer.row["buffer_bytes_rank0"] if with_buffers else 0)
     return abs(float(found["expected"]) / held - 1)
 
 

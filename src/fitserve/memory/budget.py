@@ -14,6 +14,7 @@ import msgspec
 
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import at_least
+from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.activation import activation
 from fitserve.memory.overhead.cpu import cpu_terms, is_cpu
 from fitserve.memory.overhead.drafting import with_drafting
@@ -21,6 +22,7 @@ from fitserve.memory.overhead.encoder import with_encoder
 from fitserve.memory.overhead.graphs import captured, reserved
 from fitserve.memory.overhead.interval import left_after
 from fitserve.memory.overhead.non_torch import non_torch, used_before
+from fitserve.memory.overhead.offload import offloaded_bytes
 from fitserve.memory.overhead.rounding import tails
 from fitserve.memory.overhead.runner import uses_v2_runner
 from fitserve.memory.overhead.shape import shape_of
@@ -45,6 +47,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
         captured_bytes: what the graphs take when they are captured.
         used_before_bytes: what the device holds when vLLM first looks.
         stage: its pipeline stage.
+        parameter_bytes: the parameters among the weights, as vLLM's classes allocate them; none is offloaded yet.
     """
 
     rank: int
@@ -59,6 +62,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
     used_before_bytes: Size
     allocator_bytes: Size
     stage: int = 0
+    parameter_bytes: Size
 
 
 def rank_budgets(
@@ -107,12 +111,11 @@ def rank_budgets(
             active = with_encoder(active, config, shape, options)
         active = with_drafting(active, shape, options, is_last_stage=stage == last)
         for rank in range(stage * tp, (stage + 1) * tp):
-            held = (
-                weights if isinstance(weights, Unknown) else _held(weights[rank], options.cpu_offload_bytes)
-            )
+            held = weights if isinstance(weights, Unknown) else _held(weights[rank], options)
             active = known.get("activation_bytes", active)
             held = known.get("weights_bytes", held)
-            found.append(_budget((rank, stage), resolved, held, active, fixed))
+            params = weights if isinstance(weights, Unknown) else weights[rank].param_bytes
+            found.append(_budget((rank, stage), resolved, (held, params), active, fixed))
     return tuple(found)
 
 
@@ -124,15 +127,21 @@ def requested_bytes(resolved: Resolved) -> int:
 
 
 def _budget(
-    place: tuple[int, int], resolved: Resolved, weights: Size, active: Quantity, fixed: dict[str, Quantity]
+    place: tuple[int, int],
+    resolved: Resolved,
+    loaded: tuple[Size, Size],
+    active: Quantity,
+    fixed: dict[str, Quantity],
 ) -> RankBudget:
-    requested = requested_bytes(resolved)
+    """One rank's terms: its place is its number and its stage, what is loaded its weights and the parameters among them."""
+    requested, (weights, params) = requested_bytes(resolved), loaded
     return RankBudget(
         rank=place[0],
         stage=place[1],
         total_bytes=resolved.options.device.total_bytes,
         requested_bytes=requested,
         weights_bytes=weights,
+        parameter_bytes=params,
         activation_bytes=active,
         kv_cache_bytes=_kv_cache(resolved, requested, weights, active, fixed),
         **fixed,
@@ -151,11 +160,11 @@ def _kv_cache(
     return left_after(requested, terms, source="requested less weights, activation, non-torch and graphs")
 
 
-def _held(weights: RankWeights, offloaded_bytes: int) -> Quantity:
+def _held(weights: RankWeights, options: EngineOptions) -> Quantity:
     """Parameters, buffers, the slots for adapters and what drafts, on the device."""
     parts = (weights.param_bytes, weights.buffer_bytes, weights.lora_bytes, weights.draft_bytes)
     params = weights.param_bytes
-    moved = min(offloaded_bytes, params.expected if weights.stack_bytes is None else weights.stack_bytes)
+    moved = offloaded_bytes(weights, options)
     source = params.source
     for part, words in ((weights.lora_bytes, "for LoRA adapters"), (weights.draft_bytes, "of what drafts")):
         if part.high:
