@@ -134,6 +134,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_speculative_tokens: int = 0
     speculative_method: str | None = None
     cpu_offload_bytes: int = 0
+    offload_group_size: int = 0
+    offload_num_in_group: int = 1
+    offload_prefetch_step: int = 1
     language_model_only: bool = False
     lora: LoraOptions | None = None
     drafting: Drafting | None = None

@@ -89,6 +89,27 @@ def test_only_the_stack_of_layers_is_offloaded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "away"),
+    [
+        ({"offload_group_size": 2}, 1),
+        ({"offload_group_size": 5, "offload_num_in_group": 4}, 3),
+        ({"offload_group_size": 5, "offload_num_in_group": 4, "offload_prefetch_step": 2}, 2),
+        ({"offload_group_size": 8}, 0),
+        ({"offload_group_size": 1}, 4),
+    ],
+)
+def test_layers_that_are_fetched_ahead(given: dict[str, Any], away: int) -> None:
+    """Of five layers the last of each group wait in the host's memory; as many as are fetched ahead stay in buffers."""
+    resolved = settled("llama", given)
+    weights = config_weights(config("llama"), resolved.options)
+    held = rank_budgets(config("llama"), resolved, weights)[0].weights_bytes
+
+    layer = 2 * (512 * 1024 + 512 * 512 + 3 * 512 * 1408 + 2 * 512)
+    assert isinstance(held, Quantity)
+    assert first_rank(weights).total_bytes - held.expected == away * layer
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {"eplb_config": {"num_redundant_experts": 8}},

@@ -32,6 +32,7 @@ class Inventory:
         buffers: bytes of buffers so far, without the rotary caches that layers share.
         tp: ranks that share the layers.
         stacked: bytes of the parameters in stacks of layers, which are what can be offloaded.
+        stack_layers: how many layers those are.
         element: bytes of one number of the model's dtype.
         adapters: the slots for LoRA adapters; None without them.
     """
@@ -56,7 +57,7 @@ class Inventory:
         self.expert_rank = expert_rank
         self.expert_shares = tp if expert_shares is None else expert_shares
         self.redundant_experts = redundant_experts
-        self.stacked = 0
+        self.stacked = self.stack_layers = 0
         self.quantiser = quantiser
         self.adapters = adapters
         self._rotary: dict[Hashable, int] = {}
@@ -212,6 +213,7 @@ class Inventory:
         first = self.params
         counted: dict[Hashable, tuple[int, int, int]] = {}
         for index in indices:
+            self.stack_layers += 1
             key = (kind(index), self.quantiser.group(index))
             found = counted.get(key)
             if found is None:

@@ -31,6 +31,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
         lora_bytes: what is set aside for LoRA adapters.
         draft_bytes: the modules or the model that draft tokens.
         stack_bytes: parameters in the stack of layers, which can be offloaded; None where that is not known.
+        stack_layers: how many layers those are on this rank.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     lora_bytes: Quantity = _NOTHING
     draft_bytes: Quantity = _NOTHING
     stack_bytes: int | None = None
+    stack_layers: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -105,6 +107,7 @@ def _ranks(config: ModelConfig, options: EngineOptions, family: Family) -> tuple
                 param_bytes=params,
                 buffer_bytes=buffer_size(inventory.buffer_bytes),
                 stack_bytes=inventory.stacked,
+                stack_layers=inventory.stack_layers,
                 lora_bytes=adapters.size(config.architecture) if adapters else _NOTHING,
             )
         )

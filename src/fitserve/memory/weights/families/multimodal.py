@@ -48,11 +48,11 @@ def with_tower(build: Build, tower: Callable[[Build], None]) -> None:
     if build.options.language_model_only:
         return
     inventory = build.inventory
-    before = inventory.tp, inventory.stacked
+    before = inventory.tp, inventory.stacked, inventory.stack_layers
     if build.options.encoder.tp_mode == "data":
         inventory.tp = 1
     tower(build)
-    inventory.tp, inventory.stacked = before
+    inventory.tp, inventory.stacked, inventory.stack_layers = before
 
 
 def qwen3_vl(build: Build) -> None:
