@@ -3,7 +3,7 @@
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -106,17 +106,51 @@ def run_demo(
     Raises:
         MachineError: the engine is too old or cannot be started, or there is no place for logs.
     """
-    command = demo_command(engine, model, free_port())
+    return tell_the_loop(
+        demo_command(engine, model, free_port()),
+        options=Options(request_deadline_seconds=REQUEST_SECONDS),
+        journal=journal,
+        run=run,
+        progress=progress,
+        environ=demo_environment(environ),
+        keep_logs=keep_logs,
+    )
+
+
+def tell_the_loop(
+    command: Sequence[str],
+    *,
+    options: Options,
+    journal: Journal,
+    run: str,
+    progress: Progress,
+    environ: Mapping[str, str],
+    keep_logs: bool,
+) -> Record:
+    """The loop over a command, each failure told as soon as it is known.
+
+    Args:
+        command: the launch.
+        options: how far to go; its folder for logs is chosen here.
+        journal: gets the record and the logs.
+        run: the run's id.
+        progress: is told how it goes on.
+        environ: of what is started.
+        keep_logs: the trials' output stays in a folder too, not in the journal alone.
+
+    Raises:
+        MachineError: the engine cannot be started, or there is no place for logs.
+    """
     folder = _log_folder(run)
     try:
         record = fix(
             command,
-            options=Options(log_dir=folder, request_deadline_seconds=REQUEST_SECONDS),
+            options=msgspec.structs.replace(options, log_dir=folder),
             progress=_Story(progress),
             journal=journal,
             run=run,
             kind="demo",
-            environ=demo_environment(environ),
+            environ=environ,
         )
     finally:
         if not keep_logs:

@@ -45,19 +45,63 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     estimate: int
 
 
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """How a machine differs from the measured ones: the same for every start on it, whatever the settings.
+
+    Attributes:
+        weights, activation, graphs, estimate, non_torch: factors.
+        wide, deep: how many inner and outer widths of a token live at once in the layers.
+        lump: the estimate over the graphs where neither is measured.
+        small: GiB of libraries on small devices.
+        context, links, switch: GiB of the CUDA context, and of the links between ranks with and without NVLink.
+    """
+
+    weights: float
+    activation: float
+    graphs: float
+    estimate: float
+    non_torch: float
+    wide: float
+    deep: float
+    lump: float
+    small: float
+    context: float
+    links: float
+    switch: float
+
+
+def draw_noise(model: Model, device: Device, seed: int) -> Noise:
+    """The noise of a machine with that seed."""
+    dice = random.Random(f"{seed} {model.name} {device.name}")  # noqa: S311 -- noise, no secret
+    return Noise(
+        weights=dice.uniform(0.998, 1.004),
+        activation=dice.uniform(0.97, 1.04),
+        graphs=dice.uniform(0.85, 1.2),
+        estimate=dice.uniform(0.9, 1.1),
+        non_torch=dice.uniform(0.9, 1.1),
+        wide=dice.uniform(2.8, 3.2),
+        deep=dice.uniform(3.7, 4.6),
+        lump=dice.choice([0.75, 0.85, 0.9, 1.0, 1.0, 1.1, 1.9]),
+        small=dice.uniform(0.03, 0.16),
+        context=dice.uniform(0.3, 0.45),
+        links=dice.uniform(0.95, 1.5),
+        switch=dice.uniform(0.15, 0.3),
+    )
+
+
 def needs(model: Model, settings: Settings, device: Device, seed: int) -> Needs:
     """What a start takes of each device of a machine with that seed."""
-    dice = random.Random(f"{seed} {model.name} {device.name}")  # noqa: S311 -- noise, no secret
+    noise = draw_noise(model, device, seed)
     row = closest(model, settings)
-    sampler, forward = batch_bytes(model, settings, row, dice)
+    sampler, forward = batch_bytes(model, settings, row, noise)
     full_sampler = sampler
     if runs_second_runner(settings):
         sampler *= 2 / 14
-    graphs, estimate = graph_bytes(model, settings, row, device, dice)
+    graphs, estimate = graph_bytes(model, settings, row, device, noise)
     return Needs(
-        context=math.ceil(context_gib(settings, device, dice) * GIB),
-        weights=math.ceil(weight_bytes(model, settings, row) * dice.uniform(0.998, 1.004)),
-        non_torch=math.ceil(non_torch_gib(settings, device, dice) * GIB),
+        context=math.ceil(context_gib(settings, device, noise) * GIB),
+        weights=math.ceil(weight_bytes(model, settings, row) * noise.weights),
+        non_torch=math.ceil(non_torch_gib(settings, device, noise) * GIB),
         activation=math.ceil(max(sampler, forward)),
         sampler=0 if runs_second_runner(settings) else math.ceil(sampler * 0.8),
         serving=math.ceil(max(full_sampler * 0.6, forward)),
@@ -110,16 +154,15 @@ def weight_bytes(model: Model, settings: Settings, row: Measured) -> float:
     return max(measured - settings.cpu_offload_bytes, measured * 0.02)
 
 
-def batch_bytes(model: Model, settings: Settings, row: Measured, dice: random.Random) -> tuple[float, float]:
+def batch_bytes(model: Model, settings: Settings, row: Measured, noise: Noise) -> tuple[float, float]:
     """What sampling and what the layers take of a batch, bytes."""
     text, element = model.text, 4 if settings.dtype == "float32" else 2
     inner = text.get("intermediate_size") or text.get("moe_intermediate_size") or 4 * text["hidden_size"]
     experts = text.get("num_experts_per_tok") or 1
     inner = max(inner, (text.get("moe_intermediate_size") or 0) * experts)
-    wide, deep = dice.uniform(2.8, 3.2), dice.uniform(3.7, 4.6)
 
     def layers(tokens: int, ranks: int) -> float:
-        return float(tokens * element * (wide * inner / ranks + deep * text["hidden_size"]))
+        return float(tokens * element * (noise.wide * inner / ranks + noise.deep * text["hidden_size"]))
 
     sequences, tokens = row.max_num_seqs or _RUN_SEQS, row.max_num_batched_tokens or _RUN_TOKENS
     if row.total_gib < 70 and row.max_num_seqs is None:
@@ -135,48 +178,43 @@ def batch_bytes(model: Model, settings: Settings, row: Measured, dice: random.Ra
         unit *= _SORTING
     unit = min(unit, 40.0)
     sampling = settings.max_num_seqs * text["vocab_size"] * unit
-    noise = dice.uniform(0.97, 1.04)
     hidden = settings.max_num_batched_tokens * text["hidden_size"] * element
-    return (sampling + hidden) * noise, layers(
+    return (sampling + hidden) * noise.activation, layers(
         settings.max_num_batched_tokens, settings.tensor_parallel_size
-    ) * noise
+    ) * noise.activation
 
 
 def graph_bytes(
-    model: Model, settings: Settings, row: Measured, device: Device, dice: random.Random
+    model: Model, settings: Settings, row: Measured, device: Device, noise: Noise
 ) -> tuple[float, float]:
     """What the graphs take, and what vLLM reckons."""
-    noise, lump = dice.uniform(0.85, 1.2), dice.choice([0.75, 0.85, 0.9, 1.0, 1.0, 1.1, 1.9])
     if not settings.captures:
         return 0.0, 0.0
     layers = model.text["num_hidden_layers"]
     usual = (0.25 if device.capability[0] == 9 else 0.1) + 0.18 + 0.0157 * layers
     base = row.graphs_gib if row.graphs_gib and row.graphs_gib > 0.05 else usual
     share = 0.35 + 0.65 * settings.captures / 102
-    taken = base * share * noise / math.sqrt(settings.pipeline_parallel_size) * GIB
-    known = row.estimate_gib / base if row.estimate_gib and row.graphs_gib else lump
-    return taken, taken * (known * dice.uniform(0.9, 1.1))
+    taken = base * share * noise.graphs / math.sqrt(settings.pipeline_parallel_size) * GIB
+    known = row.estimate_gib / base if row.estimate_gib and row.graphs_gib else noise.lump
+    return taken, taken * known * noise.estimate
 
 
-def non_torch_gib(settings: Settings, device: Device, dice: random.Random) -> float:
+def non_torch_gib(settings: Settings, device: Device, noise: Noise) -> float:
     """What libraries take while the model runs, GiB."""
-    noise = dice.uniform(0.9, 1.1)
     if settings.tensor_parallel_size > 1 and any(name in device.name for name in _NVLINK):
         if not at_least(settings.version, "0.18.0"):
-            return 0.55 * noise
-        return (2.07 if settings.tensor_parallel_size == 2 else 2.15) * noise
+            return 0.55 * noise.non_torch
+        return (2.07 if settings.tensor_parallel_size == 2 else 2.15) * noise.non_torch
     if settings.tensor_parallel_size > 1:
-        return 0.21 * noise
+        return 0.21 * noise.non_torch
     if device.capability[0] < 9:
-        return dice.uniform(0.03, 0.16)
-    return (0.25 if at_least(settings.version, "0.18.0") else 0.13) * noise
+        return noise.small
+    return (0.25 if at_least(settings.version, "0.18.0") else 0.13) * noise.non_torch
 
 
-def context_gib(settings: Settings, device: Device, dice: random.Random) -> float:
+def context_gib(settings: Settings, device: Device, noise: Noise) -> float:
     """What is taken before vLLM's first look, GiB: the CUDA context, and from 0.11 on the links between ranks."""
-    base = 0.51 if device.capability[0] >= 9 else dice.uniform(0.3, 0.45)
+    base = 0.51 if device.capability[0] >= 9 else noise.context
     if settings.world_size == 1 or not at_least(settings.version, "0.11.0"):
         return base
-    return base + (
-        dice.uniform(0.95, 1.5) if any(name in device.name for name in _NVLINK) else dice.uniform(0.15, 0.3)
-    )
+    return base + (noise.links if any(name in device.name for name in _NVLINK) else noise.switch)

@@ -63,6 +63,7 @@ def describe_device(folder: str, machine: dict[str, Any], index: int) -> dict[st
         "driver_version": DRIVER,
         "count": str(machine["count"]),
         "utilization.gpu": "0",
+        "mig.mode.current": "Disabled" if device["capability"][0] >= 8 else "[N/A]",
     }
 
 
