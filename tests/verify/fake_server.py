@@ -5,6 +5,7 @@ Started as a child process, with a certificate and its key for https; prints the
 """
 
 import asyncio
+import gzip
 import json
 import ssl
 import sys
@@ -19,18 +20,25 @@ VOCABULARY = 5000
 QUIRKS = frozenset(
     {
         "good",
+        "gzip-bomb",
         "busy",
+        "cached",
         "count-wrong",
         "cut-connection",
         "cuts-output",
         "embedding",
         "empty",
+        "endless-models",
         "endless-tokens",
+        "fails-later",
         "half-json",
         "hang-mid-stream",
         "html",
         "http-500",
+        "http-502",
         "key",
+        "leaks",
+        "leaves-requests",
         "length-by-tokenizer",
         "llamacpp",
         "never-scheduled",
@@ -39,7 +47,9 @@ QUIRKS = frozenset(
         "no-metrics",
         "no-template",
         "nothing",
+        "nulls",
         "ollama",
+        "one-at-a-time",
         "over-accepted",
         "pooling",
         "preempting",
@@ -64,7 +74,12 @@ NOT_VLLM = {"ollama", "llamacpp", "sglang", "html", "nothing", "redirect"}
 POOLING = {"embedding", "pooling"}
 OWNERS = {"ollama": "library", "llamacpp": "llamacpp", "sglang": "sglang"}
 
+BOMB = gzip.compress(bytes(1 << 28))
+"""A quarter of a gibibyte of nothing in a quarter of a mebibyte."""
+
 in_flight: Counter[str] = Counter()
+answered: Counter[str] = Counter()
+turn = asyncio.Lock()
 preemptions: Counter[str] = Counter()
 refusals: Counter[str] = Counter()
 
@@ -84,18 +99,29 @@ async def health(request: web.Request) -> web.Response:
 
 async def version(request: web.Request) -> web.Response:
     """The version of vLLM; no other server has this path."""
-    if request.match_info["mode"] in NOT_VLLM:
+    mode = request.match_info["mode"]
+    if mode in NOT_VLLM:
         return web.Response(status=404, text="404 page not found")
+    if mode == "fails-later":
+        answered[mode] = 0  # a new verification has begun
     return web.json_response({"version": "0.32.0"})
 
 
-async def models(request: web.Request) -> web.Response:
+async def models(request: web.Request) -> web.StreamResponse:
     """The list of served names."""
     mode = request.match_info["mode"]
     if mode == "redirect":
         return web.Response(status=307, headers={"Location": "https://example.invalid/v1/models"})
+    if mode == "endless-models":
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * (1 << 20))
     if mode == "html":
-        return web.Response(text="<html><body>Welcome</body></html>", content_type="text/html")
+        return web.Response(
+            text="<html><head><title>Welcome</title></head><body>Welcome</body></html>",
+            content_type="text/html",
+        )
     if mode == "nothing":
         return web.Response(status=404, text="<html>Not Found</html>", content_type="text/html")
     if mode == "key" and request.headers.get("Authorization") != "Bearer let-me-in":
@@ -113,13 +139,15 @@ async def metrics(request: web.Request) -> web.Response:
         return web.Response(status=404)
     stuck = mode == "never-scheduled"
     labels = '{engine="0",model_name="fake"}'
+    left_behind = answered[mode] if mode == "leaves-requests" else 0
+    leaked = min(0.7, answered[mode] / 500) if mode == "leaks" else 0
     values = {
-        "num_requests_running": 0 if stuck else in_flight[mode],
+        "num_requests_running": 0 if stuck else in_flight[mode] + left_behind,
         "num_requests_waiting": in_flight[mode] if stuck else 0,
-        "kv_cache_usage_perc": 0.25,
+        "kv_cache_usage_perc": 0.25 + leaked,
         "num_preemptions_total": preemptions[mode],
-        "prefix_cache_hits_total": 0,
-        "prefix_cache_queries_total": 100,
+        "prefix_cache_hits_total": 90 * answered[mode] if mode == "cached" else 0,
+        "prefix_cache_queries_total": 100 * answered[mode],
     }
     return web.Response(text="".join(f"vllm:{name}{labels} {value}\n" for name, value in values.items()))
 
@@ -169,17 +197,37 @@ def refusal_of_length(mode: str, body: dict, prompt_tokens: int) -> web.Response
     )
 
 
+async def breakdown(request: web.Request, mode: str) -> web.Response | None:
+    """The answer of a server that does not get as far as reading the request; None where it does."""
+    if mode == "http-500":
+        return problem(500, "CUDA error: an illegal memory access was encountered", "InternalServerError")
+    if mode == "http-502":
+        page = (
+            "<html>\n<head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
+        )
+        return web.Response(
+            status=502, text=page, content_type="text/html", headers={"Server": "nginx/1.25.3"}
+        )
+    if mode == "gzip-bomb":
+        kind = "text/event-stream" if (await request.json()).get("stream") else "application/json"
+        return web.Response(body=BOMB, headers={"Content-Encoding": "gzip", "Content-Type": kind})
+    if mode == "fails-later" and answered[mode] > 40:
+        return problem(500, "CUDA out of memory.", "InternalServerError")
+    if mode == "busy":
+        refusals[mode] += 1
+        if refusals[mode] == 1:
+            return problem(503, "the queue is full", "ServiceUnavailableError")
+    return None
+
+
 async def generate(request: web.Request) -> web.StreamResponse:
     """A completion or a chat, streamed or not, with the mode's misbehaviour."""
     mode = request.match_info["mode"]
     if mode in POOLING | {"nothing", "html", "redirect"}:
         return web.json_response({"detail": "Not Found"}, status=404)
-    if mode == "http-500":
-        return problem(500, "CUDA error: an illegal memory access was encountered", "InternalServerError")
-    if mode == "busy":
-        refusals[mode] += 1
-        if refusals[mode] == 1:
-            return problem(503, "the queue is full", "ServiceUnavailableError")
+    broken = await breakdown(request, mode)
+    if broken is not None:
+        return broken
     body = await request.json()
     prompt_tokens = count(mode, body)
     refused = refusal(mode, body, prompt_tokens)
@@ -198,11 +246,21 @@ async def generate(request: web.Request) -> web.StreamResponse:
             "completion_tokens": tokens,
             "total_tokens": prompt_tokens + tokens,
         }
-        if body.get("stream"):
-            return await stream(request, mode, body, usage)
-        return await whole(request, mode, body, usage)
+        if mode == "one-at-a-time":
+            async with turn:
+                await asyncio.sleep(0.05)
+                return await reply(request, mode, body, usage)
+        return await reply(request, mode, body, usage)
     finally:
+        answered[mode] += 1
         in_flight[mode] -= 1
+
+
+async def reply(request: web.Request, mode: str, body: dict, usage: dict) -> web.StreamResponse:
+    """The answer as a stream or whole."""
+    if body.get("stream"):
+        return await stream(request, mode, body, usage)
+    return await whole(request, mode, body, usage)
 
 
 def is_stuck(mode: str, usage: dict) -> bool:
@@ -221,6 +279,8 @@ async def whole(request: web.Request, mode: str, body: dict, usage: dict) -> web
     answer = {"object": "text_completion", "choices": [choice], "usage": usage}
     if mode in {"hang-mid-stream", "slow"} or is_stuck(mode, usage):
         await asyncio.sleep(3600)
+    if mode == "nulls":
+        answer = dict.fromkeys(answer)
     if mode == "empty":
         answer |= {"choices": [choice | {"text": ""}], "usage": usage | {"completion_tokens": 0}}
     raw = json.dumps(answer)
@@ -263,10 +323,11 @@ async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> we
         last = number == wanted - 1
         piece = {"delta": {"content": "word "}} if chat else {"text": "word "}
         event = {"choices": [{"index": 0, **piece, "finish_reason": "length" if last else None}]}
-        raw = json.dumps(event)
+        raw = json.dumps(dict.fromkeys(event) if mode == "nulls" else event)
         await response.write(f"data: {raw[:20] if mode == 'half-json' else raw}\n\n".encode())
         if number < 64:
             await asyncio.sleep(0.001)  # so that requests at once are at once
+    usage = {} if mode == "nulls" else usage
     await response.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
     await response.write(b"data: [DONE]\n\n")
     return response

@@ -22,6 +22,7 @@ from fitserve.verify.session import Served, Session
 from fitserve.verify.steps import Step
 from fitserve.verify.target import parse_target
 from fitserve.verify.verification import Check, Verification
+from fitserve.verify.workload import Size
 
 pytestmark = pytest.mark.live
 
@@ -130,7 +131,8 @@ async def step_of(url: str, concurrency: int, shape: tuple[int, int]) -> Step | 
         session.served = Served(names=["tiny"], model="tiny", max_model_len=MAX_MODEL_LEN)
         prompts = await find_prompts(session, api="completions", model="tiny")
         assert prompts is not None
-        return await run_step(session, prompts, concurrency, shape, rounds=1)
+        size = Size(prompt_tokens=shape[0], output_tokens=shape[1])
+        return await run_step(session, prompts, concurrency, [size] * concurrency)
 
 
 def test_preemptions_are_counted(engine_url: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fitserve.errors import UsageError
-from fitserve.report.verification_text import HELP, render_verification
+from fitserve.report.verification_help import HELP
+from fitserve.report.verification_text import render_verification
 from fitserve.verify.options import Options
 from fitserve.verify.run import exit_code, verify_server
 from fitserve.verify.verification import Check, Verification
@@ -156,6 +157,52 @@ def test_a_broken_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 4 == exit_code(verification)
 
 
+PROXY = Path(__file__).with_name("proxy.py")
+
+
+@pytest.fixture
+def proxy() -> Iterator[tuple[str, list[str]]]:
+    """A real HTTP proxy: its address, and the hosts that it was asked for (filled when it has ended)."""
+    asked: list[str] = []
+    with subprocess.Popen([sys.executable, PROXY], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        yield f"http://user:secret@127.0.0.1:{int(program.stdout.readline())}", asked
+        program.terminate()
+        asked += program.stdout.read().split()
+
+
+def test_a_proxy_of_the_environment_is_used(
+    fake_url: str, proxy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that only the proxy can reach is verified through it, with its name and password; NO_PROXY goes around it."""
+    address, _ = proxy
+    monkeypatch.setenv("http_proxy", address)
+    port = fake_url.rpartition(":")[2]
+
+    through = verify_server(f"http://behind-the-proxy.invalid:{port}/good/v1", quick(allow_public=True))
+    monkeypatch.setenv("no_proxy", "behind-the-proxy.invalid")
+    around = verify_server(f"http://behind-the-proxy.invalid:{port}/good/v1", quick(allow_public=True))
+
+    assert through.passed
+    assert ["host-unknown"] == [check.error_type for check in around.checks]
+    assert "secret" not in render_verification(through)
+
+
+def test_tls_goes_through_a_proxy_untouched(
+    tls_url: tuple[str, Path], proxy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tunnel (CONNECT) is asked for, and the server's own certificate is what counts."""
+    monkeypatch.setenv("https_proxy", proxy[0])
+    url, certificate = tls_url
+    monkeypatch.setattr("fitserve.verify.target.Target.loopback", property(lambda _: False))
+
+    accepted = verify_server(url, quick(ca_file=str(certificate)))
+    refused = verify_server(url, QUICK)
+
+    assert accepted.passed
+    assert ["tls-failed"] == [check.error_type for check in refused.checks]
+
+
 def free_port() -> int:
     """A port that nothing listens on."""
     with socket.socket() as listener:
@@ -195,7 +242,7 @@ def answer_raw(listener: socket.socket, raw: bytes | None) -> None:
     [
         (b"SSH-2.0-OpenSSH_9.6\r\n", "not-http"),
         (b"", "connection-lost"),
-        (None, "timeout"),
+        (None, "silent-server"),
     ],
 )
 def test_what_is_no_http_server_is_not_reached(raw: bytes | None, error_type: str) -> None:
@@ -264,21 +311,48 @@ def test_every_help_is_for_a_known_error_type() -> None:
     assert [] == [kind for kind in HELP.keys() - dynamic if f'"{kind}"' not in written]
 
 
+def test_http_to_a_server_that_speaks_tls_is_told(tls_url: tuple[str, Path]) -> None:
+    """The wrong scheme is found by asking the port itself, and the right one is named."""
+    url, _ = tls_url
+
+    verification = verify_server(url.replace("https://", "http://"), QUICK)
+
+    assert [(False, "tls-failed")] == [(check.passed, check.error_type) for check in verification.checks]
+    assert "write https:// in place of http://" in verification.checks[0].actual
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_the_text_has_every_check_and_fits(fake_url: str, width: int) -> None:
-    """Every check stands in the table with its words, the verdicts and the knee follow, nothing is cut off."""
+    """Every check stands in the text with its words, the load, the verdicts and the knee follow, nothing is cut off."""
     verification = verify_server(
         f"{fake_url}/preempting", quick(goal_context=100, goal_concurrency=4, deadline_seconds=5)
     )
 
     text = render_verification(verification, width=width)
 
-    table = text.partition("\n\nknee: ")[0]
-    assert max(map(len, table.splitlines())) <= max(width, 80)
-    squeezed = "".join(text.split())
-    assert [] == [check.name for check in verification.checks if f" {check.name} " not in text]
-    assert "thefirstpreemptionat4atonce" in squeezed
+    tables = text.partition("\n\nhelp: ")[0]
+    assert max(map(len, tables.splitlines())) <= max(width, 80)
+    assert [] == [check.name for check in verification.checks if f" {check.name}" not in text]
+    assert "the first preemption at 4 at once" in text
     assert "no        4 at once of the goal's length" in text
     assert "help: " in text
     assert "\x1b" not in text
     assert "\x1b[31mfailed" in render_verification(verification, colored=True)
+
+
+def test_what_is_no_api_is_told_in_few_lines(fake_url: str) -> None:
+    """A web server of another kind is named by its page, without its markup, and what could not be asked takes one line."""
+    text = render_verification(verify_server(f"{fake_url}/html", Options(deadline_seconds=5)))
+
+    assert "an HTML page titled 'Welcome'" in text
+    assert "<" not in text
+    assert 1 == text.count("no model name is known")
+    assert "16 checks" in text
+
+
+def test_what_is_not_proven_is_said(fake_url: str) -> None:
+    """After a pass, the text says what nobody has asked for, with the option that asks it."""
+    text = " ".join(render_verification(verify_server(f"{fake_url}/good", QUICK)).split())
+
+    assert "not proven: your own requests at once (--goal-context N --goal-concurrency N)" in text
+    assert "--minutes M" in text

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitserve.report.verification_text import knee_words
+from fitserve.report.load_text import knee_words
 from fitserve.units import to_builtins
 from fitserve.verify.answer import Answer
 from fitserve.verify.goals import together_shape
-from fitserve.verify.load import fit_shape, ramp_concurrencies
+from fitserve.verify.load import ramp_concurrencies
 from fitserve.verify.metrics import Gauges
 from fitserve.verify.steps import (
     Knee,
@@ -24,6 +24,7 @@ from fitserve.verify.steps import (
     spread,
     summarize,
 )
+from fitserve.verify.workload import Size, fit_size
 
 
 def step(concurrency: int, pressure: Pressure | None = None, errors: dict[str, int] | None = None) -> Step:
@@ -200,10 +201,10 @@ def test_a_ramp_rises_to_its_end(end: int) -> None:
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 10**6))
 def test_a_shape_fits_the_context(prompt: int, output: int, max_model_len: int) -> None:
     """A ramp's request is never longer than the server allows, and never empty."""
-    shape = fit_shape(prompt, output, max_model_len)
+    size = fit_size(Size(prompt_tokens=prompt, output_tokens=output), max_model_len)
 
-    assert sum(shape) <= max_model_len
-    assert min(shape) >= 1
+    assert size.prompt_tokens + size.output_tokens <= max_model_len
+    assert min(size.prompt_tokens, size.output_tokens) >= 1
 
 
 @given(st.integers(2, 10**6), st.integers(1, 1000))

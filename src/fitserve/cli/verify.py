@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from fitserve.cli.launch_options import goal_option
 from fitserve.cli.options import Output, output_options
 from fitserve.verify.verification import Check
 
@@ -13,15 +14,38 @@ from fitserve.verify.verification import Check
 @click.command("verify")
 @click.argument("url")
 @click.option("--deadline", type=float, default=120.0, show_default=True, help="Seconds for each request.")
-@click.option("--goal-context", type=int, metavar="N", help="Tokens of one request, prompt and output.")
-@click.option("--goal-concurrency", type=int, metavar="N", help="Requests at once.")
+@goal_option("--goal-context", "Tokens of one request, prompt and output.")
+@goal_option("--goal-concurrency", "Requests at once.")
 @click.option("--model", metavar="NAME", help="The name that your requests carry.")
 @click.option("--api-key-env", metavar="VAR", help="The environment variable that holds the API key.")
 @click.option(
     "--ca-file", type=click.Path(exists=True, dir_okay=False), help="The authority to trust, as PEM."
 )
-@click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt of a ramp's request.")
-@click.option("--output-tokens", type=int, default=32, show_default=True, help="Output of a ramp's request.")
+@click.option(
+    "--input-tokens", type=int, default=128, show_default=True, help="Prompt of a request under load."
+)
+@click.option(
+    "--output-tokens", type=int, default=32, show_default=True, help="Output of a request under load."
+)
+@click.option(
+    "--random-range-ratio",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Spread both from (1 - RATIO) to (1 + RATIO) times.",
+)
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Take the sizes, and times if they are there, from recorded requests: a JSON object a line.",
+)
+@click.option(
+    "--request-rate", type=float, metavar="R", help="Also send R requests a second, answered or not."
+)
+@click.option(
+    "--minutes", type=float, metavar="M", help="Also keep the load up for M minutes, and look for leaks."
+)
 @click.option("--max-num-seqs", type=int, metavar="N", help="The server's own limit; the ramp ends there.")
 @click.option("--quick", is_flag=True, help="Ask less of each kind.")
 @click.option(

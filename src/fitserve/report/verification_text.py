@@ -1,4 +1,4 @@
-"""A verification as text: the proof table, the knee, the three verdicts, and what to do."""
+"""A verification as text: what was asked and why it matters, the load, the three verdicts, what is not proven, what to do."""
 
 import textwrap
 from itertools import zip_longest
@@ -6,37 +6,49 @@ from typing import Any
 
 import click
 
+from fitserve.report.load_text import load_lines
+from fitserve.report.verification_help import HELP
 from fitserve.verify.verification import Check, Verification
 
 MIN_WIDTH = 80
 _NAME_WIDTH = 25
-_RESULT_WIDTH = 10
+_RESULT_WIDTH = 9
 _SECONDS_WIDTH = 9
-_TOKENS_WIDTH = 16
+_EXPECTED_PART = 0.42
+"""Of the room for words: what was seen has more of it than what was expected."""
 
-_COLORS = {"passed": "green", "failed": "red", "not asked": "yellow", "yes": "green", "no": "red"}
-
-HELP = {
-    "connection-refused": "nothing listens there: check the port, or read why the start failed with: fitserve diagnose LOG",
-    "host-unknown": "check the spelling of the host",
-    "unreachable": "check the network between here and the server",
-    "tls-failed": "trust the server's authority with --ca-file FILE, use the name in its certificate, or write http:// where it has no TLS",
-    "proxy-failed": "take the server out of the proxy with NO_PROXY",
-    "not-http": "another service listens there, or it speaks https: check the scheme and the port",
-    "http-401": "name the variable that holds the API key: --api-key-env VAR",
-    "http-403": "name the variable that holds the API key: --api-key-env VAR",
-    "timeout": "allow slow requests more time with --deadline SECONDS",
-    "request-never-scheduled": "lower --max-model-len, or give the KV cache more room; newer releases refuse such a request",
-    "preemption-thrash": "give the KV cache more room, shorten the context, or let fewer run at once: --max-num-seqs",
-    "waiting-for-kv-cache": "give the KV cache more room, shorten the context, or ask for fewer at once",
-    "not-at-once": "raise --max-num-seqs if it is below the goal; else give the KV cache more room",
-    "request-too-long": "raise --max-model-len as far as the KV cache holds it, or shorten the requests",
-    "not-openai-compatible": "give the address of vLLM's API server: http://HOST:PORT",
-    "http-404": "give the address without the path of an endpoint: http://HOST:PORT",
-    "over-length-accepted": "a client cannot rely on being told: keep requests below max_model_len yourself",
-    "empty-answer": "look at the answer by hand: a model that says nothing may be broken",
+_COLORS = {
+    "passed": "green",
+    "failed": "red",
+    "beyond": "yellow",
+    "unproven": "yellow",
+    "not asked": "yellow",
+    "yes": "green",
+    "no": "red",
 }
-"""One thing to do, by the error type of a failed check."""
+
+_SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "there: a server that can be found, and says what it serves",
+        ("reach", "health", "version", "models", "model-name"),
+    ),
+    (
+        "answers: whole ones, in the form that clients read",
+        ("chat", "completion", "embedding", "pooling", "classification", "score", "endpoints"),
+    ),
+    (
+        "context: kept to the token; where too long a request is not refused, users wait for nothing or lose text",
+        ("boundary",),
+    ),
+    (
+        "load: one request proves nothing about many; preempted ones are computed twice",
+        ("load-", "goal-length", "full-length", "open-loop"),
+    ),
+    ("minutes: what only shows with time", ("soak",)),
+)
+"""What each group of checks is for, and how their names begin; the first that fits counts."""
+
+_LATE = "after: still healthy"
 
 
 def render_verification(verification: Verification, *, colored: bool = False, width: int = 120) -> str:
@@ -47,13 +59,15 @@ def render_verification(verification: Verification, *, colored: bool = False, wi
         colored: with terminal colours.
         width: columns of the table; it is never narrower than 80.
     """
+    width = max(width, MIN_WIDTH)
     blocks = [
         _heading(verification),
-        _table(verification.checks, max(width, MIN_WIDTH), colored),
-        _load(verification.numbers),
-        _verdicts(verification.numbers, colored),
+        *_tables(verification.checks, width, colored),
+        load_lines(verification, width),
+        _not_asked(verification.checks, width, colored),
+        _verdicts(verification.numbers, width, colored),
         _help(verification),
-        [_sum(verification.checks)],
+        _sum(verification, width),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -74,38 +88,60 @@ def _heading(verification: Verification) -> list[str]:
 
 
 def result_word(check: Check) -> str:
-    """How a check ended, in a word."""
-    if check.passed is None:
+    """How a check ended, in a word: also one that was answered and counts neither way."""
+    if check.passed is not None:
+        return "passed" if check.passed else "failed"
+    if check.prompt_tokens is None:
         return "not asked"
-    return "passed" if check.passed else "failed"
+    return "unproven" if check.error_type == "prefix-cache-hits" else "beyond"
 
 
-def _table(checks: list[Check], width: int, colored: bool) -> list[str]:
-    text_width = (width - _NAME_WIDTH - _RESULT_WIDTH - _SECONDS_WIDTH - _TOKENS_WIDTH - 4) // 2
-    header = ("", "check", "expected", "actual", "seconds", "tokens in, out")
-    lines = [_row(header, text_width)]
+def _section(name: str) -> str:
+    if name == "health-after":
+        return _LATE
+    for title, beginnings in _SECTIONS:
+        if name.startswith(beginnings):
+            return title
+    return ""
+
+
+def _tables(checks: list[Check], width: int, colored: bool) -> list[list[str]]:
+    """The checks that were answered, by what they are for, in the order of their asking."""
+    sections: dict[str, list[Check]] = {}
     for check in checks:
-        lines += _check_rows(check, text_width, colored)
-    return lines
+        if result_word(check) != "not asked":
+            sections.setdefault(_section(check.name), []).append(check)
+    room = width - _NAME_WIDTH - _RESULT_WIDTH - _SECONDS_WIDTH - 4
+    widths = (int(_EXPECTED_PART * room), room - int(_EXPECTED_PART * room))
+    header = [_row(("", "check", "expected", "actual", "seconds"), widths)] if sections else []
+    tables = [header]
+    for title, members in sections.items():
+        rows = [row for check in members for row in _check_rows(check, widths, colored)]
+        tables.append([*textwrap.wrap(title, width), *rows])
+    # The header stands right above the first table.
+    return [header + tables[1], *tables[2:]] if len(tables) > 1 else []
 
 
-def _row(cells: tuple[str, str, str, str, str, str], text_width: int) -> str:
-    result, name, expected, actual, seconds, tokens = cells
+def _row(cells: tuple[str, str, str, str, str], widths: tuple[int, int]) -> str:
+    result, name, expected, actual, seconds = cells
     return (
-        f"{result:<{_RESULT_WIDTH}}{name:<{_NAME_WIDTH}}{expected:<{text_width}}  {actual:<{text_width}}"
-        f"  {seconds:>{_SECONDS_WIDTH}}{tokens:>{_TOKENS_WIDTH}}"
+        f"{result:<{_RESULT_WIDTH}}{name:<{_NAME_WIDTH}}{expected:<{widths[0]}}  {actual:<{widths[1]}}"
+        f"  {seconds:>{_SECONDS_WIDTH}}"
     ).rstrip()
 
 
-def _check_rows(check: Check, text_width: int, colored: bool) -> list[str]:
-    expected = textwrap.wrap(_printable(check.expected), text_width) or [""]
-    actual = textwrap.wrap(_printable(check.actual), text_width) or [""]
+def _check_rows(check: Check, widths: tuple[int, int], colored: bool) -> list[str]:
+    expected = textwrap.wrap(_printable(check.expected), widths[0]) or [""]
+    actual = textwrap.wrap(_printable(check.actual), widths[1]) or [""]
     word = result_word(check)
     seconds = f"{check.seconds:.2f}" if check.seconds else ""
     rows = []
     for index, (left, right) in enumerate(zip_longest(expected, actual, fillvalue="")):
-        head = (word, check.name, left, right, seconds, _tokens(check))
-        rows.append(_row(head if index == 0 else ("", "", left, right, "", ""), text_width))
+        rows.append(
+            _row(
+                (word, check.name, left, right, seconds) if index == 0 else ("", "", left, right, ""), widths
+            )
+        )
     if colored:
         rows[0] = click.style(word, fg=_COLORS[word]) + rows[0].removeprefix(word)
     return rows
@@ -116,55 +152,45 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _tokens(check: Check) -> str:
-    if check.prompt_tokens is None and check.output_tokens is None:
-        return ""
-    return f"{check.prompt_tokens or 0:,}, {check.output_tokens or 0:,}"
+_UNASKED = "cannot be asked: "
+MAX_NAMES = 9
+"""More checks that share a reason are counted, not named: their names are in the JSON."""
 
 
-def _load(numbers: dict[str, Any]) -> list[str]:
-    load = numbers.get("load") or {}
-    knee = load.get("knee")
-    if not knee:
+def _not_asked(checks: list[Check], width: int, colored: bool) -> list[str]:
+    """What was not asked, a line a reason."""
+    reasons: dict[str, list[str]] = {}
+    for check in checks:
+        if result_word(check) == "not asked":
+            reasons.setdefault(check.actual.removeprefix(_UNASKED), []).append(check.name)
+    if not reasons:
         return []
-    lines = [f"knee: {knee_words(knee)}"]
-    pressures = [step["pressure"] for step in load.get("ramp", []) if step.get("pressure")]
-    asked = sum(pressure["prefix_cache_query_tokens"] or 0 for pressure in pressures)
-    found = sum(pressure["prefix_cache_hit_tokens"] or 0 for pressure in pressures)
-    if asked:
-        lines.append(
-            f"prefix cache: {found:,} of {asked:,} prompt tokens were found there, the rest was computed"
+    word = "not asked"
+    lines = [click.style(word, fg=_COLORS[word]) if colored else word]
+    for reason, names in reasons.items():
+        named = ", ".join(names) if len(names) <= MAX_NAMES else f"everything else, {len(names)} checks"
+        text = f"{named}: {_printable(reason)}"
+        lines += textwrap.wrap(
+            text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
         )
     return lines
 
 
-def knee_words(knee: dict[str, Any]) -> str:
-    """Where the server stopped taking more, as a sentence."""
-    clean = knee["highest_clean"]
-    if knee["concurrency"] is None:
-        blind = "" if knee["metrics"] else "; without /metrics, preemptions and waits are not seen"
-        return f"none up to {clean} at once{blind}"
-    events = [
-        f"{words} at {knee[key]} at once"
-        for key, words in (
-            ("first_error", "the first error"),
-            ("first_preemption", "the first preemption"),
-            ("first_waiting", "the first wait for room"),
-        )
-        if knee[key] is not None
-    ]
-    before = f"; {clean} at once went without" if clean is not None else ""
-    return f"{', '.join(events)}{before}"
-
-
-def _verdicts(numbers: dict[str, Any], colored: bool) -> list[str]:
-    lines = []
-    for verdict in numbers.get("verdicts") or []:
+def _verdicts(numbers: dict[str, Any], width: int, colored: bool) -> list[str]:
+    lines: list[str] = []
+    verdicts = numbers.get("verdicts") or []
+    if all(verdict["answer"] == "not asked" for verdict in verdicts):
+        return lines
+    for verdict in verdicts:
         answer = verdict["answer"]
         shown = f"{answer:<9}"
+        because = _printable(verdict["because"].removeprefix(_UNASKED))
+        first, *others = textwrap.wrap(
+            f"{verdict['question']}: {because}", width - 10, break_on_hyphens=False
+        )
         if colored and answer in _COLORS:
             shown = click.style(answer, fg=_COLORS[answer]) + shown.removeprefix(answer)
-        lines.append(f"{shown} {verdict['question']}: {_printable(verdict['because'])}")
+        lines += [f"{shown} {first}", *(" " * 10 + other for other in others)]
     return lines
 
 
@@ -174,6 +200,26 @@ def _help(verification: Verification) -> list[str]:
     return [f"help: {HELP[kind]}" for kind in kinds if kind in HELP]
 
 
-def _sum(checks: list[Check]) -> str:
-    words = [result_word(check) for check in checks]
-    return ", ".join(f"{words.count(word)} {word}" for word in ("passed", "failed", "not asked"))
+def _sum(verification: Verification, width: int) -> list[str]:
+    words = [result_word(check) for check in verification.checks]
+    rare = [word for word in ("beyond", "unproven") if word in words]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in ("passed", "failed", *rare, "not asked"))
+    lines = [counts]
+    limits = _limits(verification)
+    if limits and verification.passed:
+        text = f"not proven: {'; '.join(limits)}"
+        lines += textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    return lines
+
+
+def _limits(verification: Verification) -> list[str]:
+    """What a user might believe to be proven, and is not; with the option that asks for it."""
+    load = verification.numbers.get("load")
+    if load is None:
+        return []
+    limits = []
+    if not load.get("goal_length"):
+        limits.append("your own requests at once (--goal-context N --goal-concurrency N)")
+    if not load.get("soak"):
+        limits.append("hours of it (--minutes M)")
+    return [*limits, "that the answers are good: their form was looked at, not their sense"]

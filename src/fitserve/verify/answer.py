@@ -1,5 +1,6 @@
 """One answer of a server, and how foreign JSON is read: any shape is possible, none raises."""
 
+import html
 import re
 from typing import Any
 
@@ -28,6 +29,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         output_tokens: as the server counted them.
         finish_reason: as the server said it.
         retries: how often the server had said that it was busy.
+        server: the software as the ``Server`` header names it; empty where it does not.
     """
 
     status: int | None = None
@@ -44,6 +46,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     finish_reason: str | None = None
     retries: int = 0
+    server: str = ""
 
     @property
     def ok(self) -> bool:
@@ -82,6 +85,19 @@ def excerpt(text: str) -> str:
     """The beginning of a foreign text on one line."""
     line = " ".join(text.split())
     return line if len(line) <= EXCERPT_CHARACTERS else line[: EXCERPT_CHARACTERS - 3] + "..."
+
+
+_MARKUP = re.compile(r"\s*(<!doctype html|<html|<head|<body|<\?xml)", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
+
+
+def body_words(text: str) -> str:
+    """A foreign body that is no JSON, for a person: a page's title in place of its markup, else its beginning."""
+    if not _MARKUP.match(text):
+        return excerpt(text)
+    found = _TITLE.search(text)
+    title = excerpt(html.unescape(found.group(1))) if found else ""
+    return f"an HTML page titled {title!r}" if title else "an HTML page"
 
 
 def generated_text(choice: Any) -> str:

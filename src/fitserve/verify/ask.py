@@ -27,6 +27,8 @@ SMALL_DEADLINE_SECONDS = 10.0
 LOOK_SECONDS = 60.0
 """An unanswered request stays open this much longer than its deadline: all looks at it take less."""
 
+TOKENIZE = "/tokenize"
+"""Counts a text; no model is asked, so it is no request of the tally."""
 
 SILENCE = frozenset({"timeout", "request-never-scheduled"})
 """Error types of a request that got no whole answer."""
@@ -94,12 +96,34 @@ async def send(
     session: Session, path: str, body: dict[str, Any], seconds: float, progress: Progress | None = None
 ) -> Answer:
     """Send one request as a stream or not, as its body says."""
-    raw = msgspec.json.encode(body)
-    if body.get("stream"):
-        return await session.client.stream(
-            path, raw, seconds, max_tokens=body.get("max_tokens", 0), progress=progress
-        )
-    return await session.client.post(path, raw, seconds, progress=progress)
+    max_tokens = body.get("max_tokens", 0) if body.get("stream") else None
+    return await send_raw(
+        session, path, msgspec.json.encode(body), seconds, max_tokens=max_tokens, progress=progress
+    )
+
+
+async def send_raw(
+    session: Session,
+    path: str,
+    raw: bytes,
+    seconds: float,
+    *,
+    max_tokens: int | None,
+    progress: Progress | None = None,
+) -> Answer:
+    """Send one encoded request and count it; ``max_tokens`` is None where the answer is no stream."""
+    if path == TOKENIZE:
+        return await session.client.post(path, raw, seconds, progress=progress)
+    answer = None
+    session.counter.begin()
+    try:
+        if max_tokens is None:
+            answer = await session.client.post(path, raw, seconds, progress=progress)
+        else:
+            answer = await session.client.stream(path, raw, seconds, max_tokens=max_tokens, progress=progress)
+    finally:
+        session.counter.end(answer)
+    return answer
 
 
 async def explain_silence(session: Session, progress: Progress, seconds: float) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from fitserve.verify.answer import Answer, entry, excerpt, whole_number
 from fitserve.verify.ask import SILENCE, ask, ask_in_turn
 from fitserve.verify.checks import GENERATING, answer_check
 from fitserve.verify.prompts import Api, Prompts, find_prompts
-from fitserve.verify.session import Session, unasked
+from fitserve.verify.session import NO_MODEL, Session, unasked
 from fitserve.verify.verification import Check
 
 EDGE_OUTPUT_TOKENS = 4
@@ -88,6 +88,8 @@ async def check_boundaries(session: Session) -> Prompts | None:
     api = _api(session)
     prompts, silent = None, _is_silent(session)
     why = "the server does not say its max_model_len" if api else "no endpoint takes a prompt of exact length"
+    if served.model is None:
+        why = NO_MODEL
     if api is not None and served.model is not None:
         prompts = await find_prompts(session, api=api, model=served.model, trial=not silent)
         why = why if prompts else "neither token ids nor /tokenize give a prompt of exact length"
@@ -140,10 +142,10 @@ async def _length_by_tokenizer(session: Session) -> int | None:
 
 
 def _expected(edge: Edge) -> str:
-    size = f"{edge.prompt_tokens:,} tokens in, {edge.max_tokens:,} out"
+    size = f"{edge.prompt_tokens:,} in, {edge.max_tokens:,} out"
     if edge.may_be_cut:
-        return f"{size}: refused, or cut at max_model_len"
-    return f"{size}: refused with 400 for its length" if edge.refused else f"{size}: answered and counted"
+        return f"{size}: refused, or cut"
+    return f"{size}: refused with 400" if edge.refused else f"{size}: answered, counted"
 
 
 async def _check_edge(session: Session, prompts: Prompts, edge: Edge, max_model_len: int) -> Check:

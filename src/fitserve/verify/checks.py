@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, entry, excerpt, generated_text, text_of, whole_number
+from fitserve.verify.answer import Answer, body_words, entry, excerpt, generated_text, text_of, whole_number
 from fitserve.verify.ask import ask, ask_in_turn
-from fitserve.verify.session import Session, unasked
+from fitserve.verify.session import NO_MODEL, Session, unasked
 from fitserve.verify.verification import Check
 
 SMALL_OUTPUT_TOKENS = 8
@@ -50,10 +50,10 @@ _ABSENT = frozenset({"not-supported", "http-404", "http-405", "http-501"})
 
 
 async def _check_generation(session: Session, name: str, path: str, body: dict[str, Any]) -> Check:
-    expected = "tokens, their count and a finish_reason"
+    expected = "tokens, counted; a finish_reason"
     model = session.served.model
     if model is None:
-        return unasked(name, expected, "no model name is known")
+        return unasked(name, expected, NO_MODEL)
     answer = await ask(session, path, {"model": model, **body})
     if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
         why = f"no such endpoint here: {answer.trouble}"
@@ -85,7 +85,7 @@ def judge_generation(answer: Answer) -> tuple[str | None, str]:
     if not answer.ok:
         return answer.error_type, answer.trouble
     if answer.body is None:
-        return "not-json", f"no JSON: {excerpt(answer.text) or 'an empty answer'}"
+        return "not-json", f"no JSON but {body_words(answer.text) or 'an empty answer'}"
     choice = entry(answer.body, "choices", 0)
     if choice is None:
         return "not-openai-compatible", f"no choices in the answer: {excerpt(str(answer.body))}"
@@ -104,10 +104,20 @@ def _judge_content(text: str, output_tokens: int | None, finish_reason: str) -> 
     # Special tokens have no text, so the count decides where the server gives one.
     if not (output_tokens or (output_tokens is None and text)):
         return "empty-answer", "an answer without a token"
+    if output_tokens is not None and output_tokens > SMALL_OUTPUT_TOKENS:
+        return "wrong-count", f"{output_tokens} tokens counted, at most {SMALL_OUTPUT_TOKENS} were asked for"
     if not finish_reason:
         return "no-finish-reason", "an answer without a finish_reason"
     count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
-    return None, f"{count}, {finish_reason}: {excerpt(text)[:40]!r}"
+    return None, f"{count}, {finish_reason}: {excerpt(text)[:40]!r}{_odd_text(text)}"
+
+
+def _odd_text(text: str) -> str:
+    """A warning where one character is all that comes: broken weights or a wrong number format look like this."""
+    letters = "".join(text.split())
+    if len(letters) >= SMALL_OUTPUT_TOKENS // 2 and len(set(letters)) == 1:
+        return "; one character over and over: look at the weights, or at --dtype"
+    return ""
 
 
 async def _check_pooling(session: Session) -> None:
@@ -137,6 +147,8 @@ def judge_pooling(answer: Answer) -> tuple[str | None, str]:
     first = entry(answer.body, "data", 0)
     for key in ("embedding", "data", "probs", "score"):
         numbers = list(_numbers(entry(first, key)))
+        if len(numbers) > 1 and not any(numbers):
+            return "empty-answer", f"{len(numbers):,} numbers, all 0"
         if numbers:
             return None, f"{len(numbers):,} numbers"
     return "not-openai-compatible", f"no numbers in the answer: {excerpt(str(answer.body))}"

@@ -18,6 +18,7 @@ from fitserve.errors import UsageError
 from fitserve.verify.answer import (
     MAX_EVENTS_BEYOND_TOKENS,
     Answer,
+    body_words,
     entry,
     error_message,
     excerpt,
@@ -48,6 +49,7 @@ class Progress:
         self.output_tokens: int | None = None
         self.finish_reason: str | None = None
         self.body: Any = None
+        self.server = ""
 
     def answer(self, error_type: str | None = None, error: str = "") -> Answer:
         """Everything so far as a value."""
@@ -66,6 +68,7 @@ class Progress:
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             finish_reason=self.finish_reason,
+            server=self.server,
         )
 
 
@@ -127,7 +130,7 @@ class Client:
             async with asyncio.timeout(deadline_seconds):
                 return await self._exchange(request, progress)
         except aiohttp.ServerTimeoutError:
-            return progress.answer("timeout", f"no connection within {CONNECT_SECONDS:g} s")
+            return progress.answer("no-connection", f"no connection within {CONNECT_SECONDS:g} s")
         except TimeoutError:
             return progress.answer("timeout", f"no whole answer within {deadline_seconds:g} s")
         except (aiohttp.ClientError, OversizedEventError, OSError) as error:
@@ -140,6 +143,7 @@ class Client:
             request.method, url, data=request.body, headers=headers, allow_redirects=False
         ) as response:
             progress.status = response.status
+            progress.server = excerpt(response.headers.get("Server", ""))
             if 300 <= response.status < 400:
                 where = response.headers.get("Location", "an address that it does not say")
                 return progress.answer(f"http-{response.status}", f"redirects to {where}")
@@ -162,7 +166,7 @@ async def _read_whole(progress: Progress, response: "aiohttp.ClientResponse") ->
     except msgspec.DecodeError:
         progress.texts = [text]
     if response.status >= 400:
-        message = error_message(progress.body) or text
+        message = error_message(progress.body) or body_words(text)
         return progress.answer(http_error_type(response.status, message), message)
     progress.prompt_tokens, progress.output_tokens = usage(progress.body)
     return progress.answer()
@@ -171,7 +175,7 @@ async def _read_whole(progress: Progress, response: "aiohttp.ClientResponse") ->
 async def _read_no_stream(progress: Progress, response: "aiohttp.ClientResponse") -> Answer:
     """A stream was asked for and something else came: name it, with what it said."""
     answer = await _read_whole(progress, response)
-    said = error_message(answer.body) or answer.text
+    said = error_message(answer.body) or body_words(answer.text)
     words = f"{response.content_type} instead of text/event-stream"
     return progress.answer("wrong-content-type", f"{words}: {said}" if said else words)
 
@@ -262,7 +266,8 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """A client for one server; closes what is still open when left.
 
-    A proxy of the environment (``HTTPS_PROXY``...) is used, save for this machine's own addresses.
+    A proxy of the environment (``HTTPS_PROXY``...) is used, save for this machine's own addresses and those in ``NO_PROXY``.
+    No compression is asked for: what is measured is the server's tokens.
 
     Args:
         target: the server.
@@ -274,7 +279,7 @@ async def open_client(
     """
     import aiohttp
 
-    headers = {"User-Agent": f"fitserve/{__version__}"}
+    headers = {"User-Agent": f"fitserve/{__version__}", "Accept-Encoding": "identity"}
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key}"
     connector = aiohttp.TCPConnector(limit=0, ssl=_tls(target, ca_file))

@@ -1,17 +1,21 @@
-"""(o) Load: requests of one shape, more and more at once."""
+"""(o) Load: more and more requests at once, each place sending its next when the last is answered."""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
 
 import msgspec
 
 from fitserve.verify.answer import Answer
-from fitserve.verify.ask import explain_idle_queue
+from fitserve.verify.ask import explain_idle_queue, send_raw
 from fitserve.verify.metrics import Gauges
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.session import Session
-from fitserve.verify.steps import Step, judge_together, summarize
+from fitserve.verify.steps import Step, describe, judge_together, summarize
 from fitserve.verify.verification import Check
+from fitserve.verify.workload import Size, Workload
 
 READING_SECONDS = 0.2
 """Between readings of ``/metrics`` during a step: short against a request, long against the page's own cost."""
@@ -23,23 +27,16 @@ def ramp_concurrencies(end: int) -> list[int]:
     return [*powers, end]
 
 
-def fit_shape(input_tokens: int, output_tokens: int, max_model_len: int | None) -> tuple[int, int]:
-    """The ramp's shape, made smaller where the server's context is."""
-    if max_model_len is None:
-        return input_tokens, output_tokens
-    out = max(1, min(output_tokens, max_model_len // 2))
-    return max(1, min(input_tokens, max_model_len - out)), out
-
-
-async def check_ramp(session: Session, prompts: Prompts) -> list[Step]:
+async def check_ramp(session: Session, prompts: Prompts, workload: Workload) -> list[Step]:
     """Go up to the goal; without one, to the first preemption. An error ends it: more load would prove nothing."""
     options = session.options
-    shape = fit_shape(options.input_tokens, options.output_tokens, session.served.max_model_len)
+    sizes = workload.sizes(session.served.max_model_len, generates=prompts.generates)
     steps: list[Step] = []
     for concurrency in ramp_concurrencies(options.ramp_concurrency):
         name = f"load-{concurrency}"
-        expected = f"{concurrency} at once of {shape[0]:,} + {shape[1]:,} tokens: all answered"
-        step = await run_step(session, prompts, concurrency, shape, rounds=options.rounds)
+        taken = list(islice(sizes, concurrency * options.rounds))
+        expected = f"{concurrency} at once of {size_words(taken)}: all answered"
+        step = await run_step(session, prompts, concurrency, taken)
         if step is None:
             session.skip(name, expected, "no prompt of exactly that many tokens could be fitted")
             break
@@ -49,6 +46,15 @@ async def check_ramp(session: Session, prompts: Prompts) -> list[Step]:
         if step.errors or (options.goal_concurrency is None and step.preemptions):
             break
     return steps
+
+
+def size_words(sizes: Sequence[Size]) -> str:
+    """Requests' sizes for a person: ``128 + 32 tokens``, or the ranges that they span."""
+    ranges = []
+    for counts in ([size.prompt_tokens for size in sizes], [size.output_tokens for size in sizes]):
+        low, high = min(counts), max(counts)
+        ranges.append(f"{low:,}" if low == high else f"{low:,} to {high:,}")
+    return f"{ranges[0]} tokens" if ranges[1] == "0" else f"{ranges[0]} + {ranges[1]} tokens"
 
 
 def step_check(name: str, step: Step, expected: str, actual: str, error_type: str | None) -> Check:
@@ -66,59 +72,73 @@ def step_check(name: str, step: Step, expected: str, actual: str, error_type: st
     )
 
 
-def describe(step: Step) -> str:
-    """What a step without errors has shown."""
-    parts = [f"all {step.requests} answered, {step.output_tokens_per_second:,.0f} output tokens/s"]
-    if step.first_token_seconds is not None:
-        first = step.first_token_seconds
-        parts.append(f"first token p50 {first.p50:.2f} s, p99 {first.p99:.2f} s")
-    if step.preemptions:
-        parts.append(f"{step.preemptions} preemptions")
-    if step.pressure is not None and step.waited_for_room:
-        parts.append(f"{step.pressure.max_waiting} waited, at most {step.seen_at_once} ran")
-    return "; ".join(parts)
-
-
 async def run_step(
-    session: Session, prompts: Prompts, concurrency: int, shape: tuple[int, int], *, rounds: int
+    session: Session, prompts: Prompts, concurrency: int, sizes: Sequence[Size]
 ) -> Step | None:
-    """Keep that many requests in flight, ``rounds`` times each; None where no prompt could be made.
+    """Send these requests, so many of them in flight at any time; None where no prompt could be made.
 
-    Prompts are made before the clock starts. ``/metrics`` is read before, during and after.
+    The first prompt of each place is made before the clock starts, the later ones between its requests.
     """
-    requests = [await prompts.request(session, *shape) for _ in range(concurrency * rounds)]
-    bodies = [msgspec.json.encode(request) for request in requests if request is not None]
-    if len(bodies) < len(requests):
+    queue = iter(sizes)
+    firsts = [await encode_request(session, prompts, size) for size in islice(queue, concurrency)]
+    ready = [raw for raw in firsts if raw is not None]
+    if len(ready) < len(firsts):
         return None
-    readings: list[Gauges] = []
-    await _read_once(session, readings)
-    reader = asyncio.create_task(_keep_reading(session, readings))
-    start = time.perf_counter()
-    try:
-        places = [bodies[place::concurrency] for place in range(concurrency)]
-        answers = await asyncio.gather(*(_one_place(session, prompts, place, shape[1]) for place in places))
+    async with watched(session) as readings:
+        start = time.perf_counter()
+        answers = await asyncio.gather(
+            *(_one_place(session, prompts, raw, size, queue) for raw, size in zip(ready, sizes, strict=False))
+        )
         seconds = time.perf_counter() - start
-    finally:
-        reader.cancel()
-        await asyncio.gather(reader, return_exceptions=True)
-    deadline = session.options.deadline_seconds
-    flat = [explain_idle_queue(answer, readings, deadline) for place in answers for answer in place]
-    await _read_once(session, readings)
-    return summarize(concurrency, shape, flat, seconds, readings)
+        deadline = session.options.deadline_seconds
+        flat = [explain_idle_queue(answer, readings, deadline) for place in answers for answer in place]
+    return summarize(concurrency, largest(sizes), flat, seconds, readings)
+
+
+def largest(sizes: Sequence[Size]) -> tuple[int, int]:
+    """The longest prompt and the longest output."""
+    return max(size.prompt_tokens for size in sizes), max(size.output_tokens for size in sizes)
+
+
+async def encode_request(session: Session, prompts: Prompts, size: Size) -> bytes | None:
+    """A request of that size with a fresh prompt; None where no text could be fitted."""
+    body = await prompts.request(session, size.prompt_tokens, size.output_tokens)
+    return None if body is None else msgspec.json.encode(body)
+
+
+async def send_sized(session: Session, prompts: Prompts, raw: bytes, size: Size) -> Answer:
+    """Send one request of a load, within the deadline."""
+    max_tokens = size.output_tokens if prompts.generates else None
+    return await send_raw(session, prompts.path, raw, session.options.deadline_seconds, max_tokens=max_tokens)
 
 
 async def _one_place(
-    session: Session, prompts: Prompts, bodies: list[bytes], max_tokens: int
+    session: Session, prompts: Prompts, raw: bytes | None, size: Size, queue: Iterator[Size]
 ) -> list[Answer]:
-    answers = []
-    for body in bodies:
-        answer = await session.client.stream(
-            prompts.path, body, session.options.deadline_seconds, max_tokens=max_tokens
-        )
-        answers.append(answer)
-        if not answer.ok:
+    """One request after the other until none is left or one fails."""
+    answers: list[Answer] = []
+    while raw is not None:
+        answers.append(await send_sized(session, prompts, raw, size))
+        following = next(queue, None) if answers[-1].ok else None
+        if following is None:
             break
+        size = following
+        raw = await encode_request(session, prompts, size)
     return answers
+
+
+@asynccontextmanager
+async def watched(session: Session) -> AsyncIterator[list[Gauges]]:
+    """Readings of ``/metrics`` from before to after what is done inside, in order; empty where there is no such page."""
+    readings: list[Gauges] = []
+    await _read_once(session, readings)
+    reader = asyncio.create_task(_keep_reading(session, readings))
+    try:
+        yield readings
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    await _read_once(session, readings)
 
 
 async def _read_once(session: Session, readings: list[Gauges]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from fitserve.verify.answer import entry, whole_number
-from fitserve.verify.ask import ask
+from fitserve.verify.ask import TOKENIZE, ask
 from fitserve.verify.session import Session
 
 _ORDINARY_TEXT = (
@@ -124,14 +124,14 @@ async def count_tokens(session: Session, prompts: Prompts, text: str) -> int | N
     part = prompts.text_part(text)
     if "input" in part:
         part = {"prompt": text}
-    answer = await ask(session, "/tokenize", {"model": prompts.model, **part})
+    answer = await ask(session, TOKENIZE, {"model": prompts.model, **part})
     return whole_number(entry(answer.body, "count")) if answer.ok else None
 
 
 async def ordinary_ids(session: Session, model: str) -> list[int]:
     """Ids that ordinary words are made of, by the server's own tokenizer; empty where it does not tell."""
     body = {"model": model, "prompt": _ORDINARY_TEXT, "add_special_tokens": False}
-    answer = await ask(session, "/tokenize", body)
+    answer = await ask(session, TOKENIZE, body)
     tokens = entry(answer.body, "tokens") if answer.ok else None
     if not isinstance(tokens, list):
         return []

@@ -1,12 +1,14 @@
 """Is it there, and what does it say of itself: ``/health``, ``/version``, ``/v1/models``."""
 
+import asyncio
+import ssl
 from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, entry, text_of, whole_number
+from fitserve.verify.answer import Answer, body_words, entry, text_of, whole_number
 from fitserve.verify.ask import ask
-from fitserve.verify.session import Served, Session
+from fitserve.verify.session import NO_MODEL, Served, Session
 from fitserve.verify.verification import Check
 
 UNREACHABLE = frozenset(
@@ -18,6 +20,8 @@ UNREACHABLE = frozenset(
         "proxy-failed",
         "not-http",
         "connection-lost",
+        "no-connection",
+        "silent-server",
         "timeout",
     }
 )
@@ -27,21 +31,63 @@ _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library
 """``owned_by`` of a served model, by the servers that set it."""
 
 
+PAGE_SECONDS = 30.0
+"""How long a page may take that the API server answers by itself, without the engine."""
+
+TLS_SECONDS = 3.0
+
+
 async def check_reach(session: Session) -> bool:
     """Ask for the models once: any HTTP answer is a reach. False where there was none."""
     answer = await _get(session, "/v1/models")
     reached = answer.status is not None
+    error_type, actual = None, f"HTTP {answer.status}" + (f" from {answer.server}" if answer.server else "")
+    if not reached:
+        error_type, actual = await _explain_no_answer(session, answer)
     session.record(
         Check(
             name="reach",
             passed=reached,
             expected="an HTTP answer",
-            actual=f"HTTP {answer.status}" if reached else answer.trouble,
+            actual=actual,
             seconds=round(answer.seconds, 3),
-            error_type=None if reached else answer.error_type,
+            error_type=error_type,
         )
     )
     return reached
+
+
+async def _explain_no_answer(session: Session, answer: Answer) -> tuple[str | None, str]:
+    """Why no HTTP came: the error type and the words."""
+    error_type, words = answer.error_type, answer.error
+    if error_type == "timeout":
+        error_type = "silent-server"
+        words = f"the connection is taken, and not a byte comes within {_page_seconds(session):g} s"
+    plain = session.client.target.root.startswith("http://")
+    if (
+        plain
+        and error_type in ("silent-server", "not-http", "connection-lost")
+        and await _speaks_tls(session)
+    ):
+        return "tls-failed", f"{words}; it speaks TLS: write https:// in place of http://"
+    return error_type, f"{error_type}: {words}" if words else str(error_type)
+
+
+async def _speaks_tls(session: Session) -> bool:
+    target = session.client.target
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(TLS_SECONDS):
+            _, writer = await asyncio.open_connection(target.host, target.port, ssl=context)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True
+
+
+def _page_seconds(session: Session) -> float:
+    return min(PAGE_SECONDS, session.options.deadline_seconds)
 
 
 async def check_health(session: Session, name: str = "health") -> Check:
@@ -90,9 +136,7 @@ async def check_version(session: Session) -> Check:
             )
         )
     said = answer.trouble if answer.error_type else "an answer without a version"
-    return session.skip(
-        "version", expected, f"{said}; it may be another server than vLLM, or a gateway before it"
-    )
+    return session.skip("version", expected, f"{said}; another server than vLLM, or a gateway before it")
 
 
 async def check_models(session: Session) -> Check:
@@ -100,13 +144,15 @@ async def check_models(session: Session) -> Check:
     answer = await _get(session, "/v1/models")
     cards = entry(answer.body, "data") if answer.ok else None
     cards = [card for card in cards if text_of(entry(card, "id"))] if isinstance(cards, list) else []
-    session.served = msgspec.structs.replace(session.served, **_served(cards, session.options.model))
+    served = _served(cards, session.options.model)
+    served["software"] = served["software"] or answer.server
+    session.served = msgspec.structs.replace(session.served, **served)
     actual, error_type = _describe_models(answer, session.served, bool(cards))
     return session.record(
         Check(
             name="models",
             passed=bool(cards),
-            expected="at least one served name at /v1/models",
+            expected="a name at /v1/models",
             actual=actual,
             seconds=round(answer.seconds, 3),
             error_type=error_type,
@@ -138,12 +184,12 @@ def _describe_models(answer: Answer, served: Served, listed: bool) -> tuple[str,
     if not answer.ok:
         return answer.trouble, answer.error_type
     if answer.body is None:
-        return f"no JSON: {answer.text[:80]}" if answer.text else "an empty answer", "not-json"
+        return f"no JSON but {body_words(answer.text) or 'an empty answer'}", "not-json"
     return "JSON without a list of models", "not-openai-compatible"
 
 
 async def _get(session: Session, path: str) -> Answer:
-    return await session.client.get(path, session.options.deadline_seconds)
+    return await session.client.get(path, _page_seconds(session))
 
 
 async def check_model_name(session: Session) -> Check:
@@ -153,17 +199,15 @@ async def check_model_name(session: Session) -> Check:
     """
     served = session.served
     wanted = session.options.model or served.model
-    expected = f"requests for model {wanted!r} are taken"
     if wanted is None:
-        return session.skip("model-name", expected, "no name is served or given")
+        return session.skip("model-name", "requests for a name are taken", NO_MODEL)
+    expected = f"requests for {wanted!r} are taken"
     if wanted in served.names:
         return session.record(
             Check(name="model-name", passed=True, expected=expected, actual=f"{wanted!r} is a served name")
         )
-    answer = await ask(session, "/v1/completions", {"model": wanted, "prompt": "Hello", "max_tokens": 1})
+    answer = await _ask_by_name(session, wanted)
     error_type = answer.error_type
-    if answer.status == 404 and served.names:
-        error_type = "model-name-unknown"
     actual = f"{wanted!r} is not listed but taken" if answer.ok else answer.trouble
     if error_type == "model-name-unknown":
         actual = name_help(wanted, served)
@@ -179,6 +223,30 @@ async def check_model_name(session: Session) -> Check:
             error_type=error_type,
         )
     )
+
+
+_SMALL_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/completions", {"prompt": "Hello", "max_tokens": 1}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}),
+    ("/v1/embeddings", {"input": "Hello"}),
+)
+
+
+async def _ask_by_name(session: Session, wanted: str) -> Answer:
+    """A small request under that name, at the first endpoint that the server has.
+
+    A 404 that says nothing of a model is an endpoint's or a name's: it is the name's where a served name is answered there.
+    """
+    answer = Answer()
+    for path, body in _SMALL_REQUESTS:
+        answer = await ask(session, path, {"model": wanted, **body})
+        if answer.error_type not in ("http-404", "http-405", "http-501", "not-supported"):
+            break
+        if answer.status == 404 and session.served.model not in (None, wanted):
+            known = await ask(session, path, {"model": session.served.model, **body})
+            if known.ok:
+                return msgspec.structs.replace(answer, error_type="model-name-unknown")
+    return answer
 
 
 def name_help(wanted: str, served: Served) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import msgspec
@@ -13,8 +13,11 @@ from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageErr
 from fitserve.verify.boundary import check_boundaries
 from fitserve.verify.checks import check_answers
 from fitserve.verify.client import open_client
+from fitserve.verify.curve import LoadCurve, draw_points
+from fitserve.verify.device_memory import read_device_memory
 from fitserve.verify.goals import check_full_length, check_goal
 from fitserve.verify.load import check_ramp
+from fitserve.verify.open_loop import check_open_loop
 from fitserve.verify.options import Options
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.reach import (
@@ -24,20 +27,13 @@ from fitserve.verify.reach import (
     check_reach,
     check_version,
 )
-from fitserve.verify.session import Session
+from fitserve.verify.session import NO_MODEL, Session
+from fitserve.verify.soak import Soak, check_soak
 from fitserve.verify.steps import Step, find_knee
 from fitserve.verify.target import Target, is_private, parse_target
+from fitserve.verify.verdicts import verdicts
 from fitserve.verify.verification import Check, Verification
-
-Answered = Literal["yes", "no", "not asked"]
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the three questions that a user has, and its answer."""
-
-    question: str
-    answer: Answered
-    because: str
+from fitserve.verify.workload import Workload, plan_workload
 
 
 def verify_server(
@@ -52,12 +48,14 @@ def verify_server(
 
     Raises:
         UsageError: the URL cannot be used, the target is public and not confirmed, or the key's variable is empty.
+        InputError: the trace cannot be used.
     """
     options = options or Options()
     target = parse_target(url)
     _ask_leave(target, options)
     key = _api_key(options)
-    return asyncio.run(_verify(target, key, options, on_check or (lambda _: None)))
+    workload = plan_workload(options)
+    return asyncio.run(_verify(target, key, options, workload, on_check or (lambda _: None)))
 
 
 def exit_code(verification: Verification) -> int:
@@ -118,13 +116,17 @@ def _api_key(options: Options) -> str | None:
 
 
 async def _verify(
-    target: Target, key: str | None, options: Options, on_check: Callable[[Check], None]
+    target: Target,
+    key: str | None,
+    options: Options,
+    workload: Workload,
+    on_check: Callable[[Check], None],
 ) -> Verification:
     async with open_client(target, api_key=key, ca_file=options.ca_file) as client:
         session = Session(client, options, on_check)
         numbers: dict[str, Any] = {}
         if await check_reach(session):
-            numbers = await _ask_everything(session)
+            numbers = await _ask_everything(session, workload)
         served = session.served
         return Verification(
             url=target.root,
@@ -137,7 +139,9 @@ async def _verify(
         )
 
 
-async def _ask_everything(session: Session) -> dict[str, Any]:
+async def _ask_everything(session: Session, workload: Workload) -> dict[str, Any]:
+    target = session.client.target
+    memory_before = await read_device_memory(target)
     await check_health(session)
     await check_version(session)
     await check_models(session)
@@ -145,51 +149,71 @@ async def _ask_everything(session: Session) -> dict[str, Any]:
     await check_answers(session)
     before = await session.gauges()
     prompts = await check_boundaries(session)
-    ramp, goal, full = await _ask_load(session, prompts)
+    load = await _ask_load(session, prompts, workload)
     after = await session.gauges()
     await check_health(session, "health-after")
-    return {
+    ramp = load.ramp
+    numbers: dict[str, Any] = {
         "software": session.served.software,
-        "metrics_before": msgspec.to_builtins(before),
-        "metrics_after": msgspec.to_builtins(after),
+        "requests": session.counter.tally(),
+        "metrics_before": before,
+        "metrics_after": after,
+        "device_memory_before": memory_before,
+        "device_memory_after": await read_device_memory(target),
         "load": {
-            "ramp": msgspec.to_builtins(ramp),
-            "knee": msgspec.to_builtins(find_knee(ramp)) if ramp else None,
-            "goal_length": msgspec.to_builtins(goal),
-            "full_length": msgspec.to_builtins(full),
+            "ramp": ramp,
+            "knee": find_knee(ramp) if ramp else None,
+            "goal_length": load.goal,
+            "full_length": load.full,
+            "open_loop": load.open_loop,
+            "soak": load.soak,
         },
-        "verdicts": msgspec.to_builtins(verdicts(session)),
+        "curve": LoadCurve(workload=load.words, points=draw_points(ramp), knee=find_knee(ramp))
+        if ramp
+        else None,
+        "verdicts": verdicts(session),
     }
+    built: dict[str, Any] = msgspec.to_builtins(numbers)
+    return built
 
 
-async def _ask_load(session: Session, prompts: Prompts | None) -> tuple[list[Step], Step | None, Step | None]:
-    if prompts is None or not prompts.generates:
-        why = "no prompt of exact length can be made" if prompts is None else "the model generates nothing"
+class _Load(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was put on the server, and a request of it in words."""
+
+    words: str = ""
+    ramp: list[Step] = []
+    goal: Step | None = None
+    full: Step | None = None
+    open_loop: Step | None = None
+    soak: Soak | None = None
+
+
+async def _ask_load(session: Session, prompts: Prompts | None, workload: Workload) -> _Load:
+    if prompts is None:
+        why = "no prompt of exact length can be made" if session.served.model else NO_MODEL
         session.skip("load-1", "a ramp of concurrent requests", why)
         session.skip("goal-length", "the goal's requests at once", why)
         session.skip("full-length", "as many at full length", why)
-        return [], None, None
-    ramp = await check_ramp(session, prompts)
+        return _Load()
+    words = workload.words if prompts.generates else f"prompts of {workload.words}, without an output"
+    ramp = await check_ramp(session, prompts, workload)
     goal = await check_goal(session, prompts)
-    return ramp, goal, await check_full_length(session, prompts, goal)
-
-
-def verdicts(session: Session) -> list[Verdict]:
-    """The three answers: one full-length request; N at the goal's length; N at full length."""
-    number = session.options.goal_concurrency or 1
-    questions = (
-        ("one request of full length", "boundary-exact"),
-        (f"{number} at once of the goal's length", "goal-length"),
-        (f"{number} at once of full length", "full-length"),
+    full = await check_full_length(session, prompts, goal)
+    healthy = bool(ramp) and not any(step.errors for step in ramp)
+    if not healthy:
+        for name, wanted in (
+            ("open-loop", workload.timed or session.options.request_rate),
+            ("soak", session.options.minutes),
+        ):
+            if wanted:
+                session.skip(name, "the load goes on", "the ramp has already failed")
+        return _Load(words=words, ramp=ramp, goal=goal, full=full)
+    concurrency = session.options.goal_concurrency or find_knee(ramp).highest_clean or 1
+    return _Load(
+        words=words,
+        ramp=ramp,
+        goal=goal,
+        full=full,
+        open_loop=await check_open_loop(session, prompts, workload),
+        soak=await check_soak(session, prompts, workload, concurrency),
     )
-    return [
-        Verdict(question=question, answer=_answered(check), because=check.actual if check else "")
-        for question, name in questions
-        for check in [session.found(name)]
-    ]
-
-
-def _answered(check: Check | None) -> Answered:
-    if check is None or (check.passed is None and check.error_type is None):
-        return "not asked"
-    return "yes" if check.passed else "no"

@@ -7,9 +7,13 @@ import msgspec
 from fitserve.verify.client import Client
 from fitserve.verify.metrics import Gauges, parse_metrics
 from fitserve.verify.options import Options
+from fitserve.verify.tally import Counter
 from fitserve.verify.verification import Check
 
 METRICS_DEADLINE_SECONDS = 5.0
+
+NO_MODEL = "no model name is known; give one with --model NAME if this is an API of that kind"
+"""Why nothing can be asked of a server that lists no model."""
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,7 @@ class Session:
         self.options = options
         self.served = Served()
         self.checks: list[Check] = []
+        self.counter = Counter()
         self._on_check = on_check
 
     def record(self, check: Check) -> Check:

@@ -27,7 +27,9 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
         preemptions: during the step.
         max_running: most requests in the batch at any reading.
         max_waiting: most requests waiting, held over two readings.
+        kv_cache_usage_before_fraction: the first reading.
         max_kv_cache_usage_fraction: the fullest reading.
+        kv_cache_usage_after_fraction: the last reading.
         kv_cache_wait: at such a wait, the free part of the KV cache was smaller than a prompt.
         kv_cache_tokens: what the cache holds.
         prefix_cache_hit_tokens: prompt tokens that were not computed but found.
@@ -38,7 +40,9 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int | None = None
     max_running: int | None = None
     max_waiting: int = 0
+    kv_cache_usage_before_fraction: float | None = None
     max_kv_cache_usage_fraction: float | None = None
+    kv_cache_usage_after_fraction: float | None = None
     kv_cache_wait: bool = False
     kv_cache_tokens: int | None = None
     prefix_cache_hit_tokens: int | None = None
@@ -51,8 +55,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         concurrency: requests in flight at once.
-        prompt_tokens: asked of each.
-        output_tokens: asked of each.
+        prompt_tokens: asked of each; where sizes differ, the largest.
+        output_tokens: likewise.
         requests: how many were sent.
         answered: how many were answered whole.
         errors: the others by error type.
@@ -87,6 +91,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     def preemptions(self) -> int:
         """Preemptions that were seen."""
         return (self.pressure.preemptions or 0) if self.pressure else 0
+
+    @property
+    def found_fraction(self) -> float:
+        """The part of the prompts that was found in the prefix cache: it took no room of its own and no computing."""
+        hits = self.pressure.prefix_cache_hit_tokens if self.pressure else None
+        return (hits or 0) / self.counted_prompt_tokens if self.counted_prompt_tokens else 0.0
 
     @property
     def seen_at_once(self) -> int:
@@ -187,13 +197,25 @@ def summarize(
 
 def most_at_once(answers: list[Answer]) -> int:
     """The most answers that were between their first token and their end at one moment."""
-    changes = []
-    for answer in answers:
-        if answer.first_token_seconds is not None:
-            changes.append((answer.started_seconds + answer.first_token_seconds, 1))
-            changes.append((answer.started_seconds + answer.seconds, -1))
+    return _most_overlapping(
+        [
+            (answer.started_seconds + answer.first_token_seconds, answer.started_seconds + answer.seconds)
+            for answer in answers
+            if answer.first_token_seconds is not None
+        ]
+    )
+
+
+def most_in_flight(answers: list[Answer]) -> int:
+    """The most requests that were between sending and their end at one moment."""
+    return _most_overlapping(
+        [(answer.started_seconds, answer.started_seconds + answer.seconds) for answer in answers]
+    )
+
+
+def _most_overlapping(spans: list[tuple[float, float]]) -> int:
     most = now = 0
-    for _, change in sorted(changes):
+    for _, change in sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans]):
         now += change
         most = max(most, now)
     return most
@@ -212,13 +234,19 @@ def measure_pressure(readings: list[Gauges], prompt_tokens: int) -> Pressure | N
         preemptions=_growth(first.preemptions, last.preemptions),
         max_running=max((r.running for r in readings if r.running is not None), default=None),
         max_waiting=max((r.waiting or 0 for r in waits), default=0),
-        max_kv_cache_usage_fraction=round(max(usages), 4) if usages else None,
+        kv_cache_usage_before_fraction=_rounded(first.kv_cache_usage_fraction),
+        max_kv_cache_usage_fraction=_rounded(max(usages, default=None)),
+        kv_cache_usage_after_fraction=_rounded(last.kv_cache_usage_fraction),
         kv_cache_wait=any(_is_short_of_cache(reading, prompt_tokens) for reading in waits),
         kv_cache_tokens=last.kv_cache_tokens,
         prefix_cache_hit_tokens=_growth(first.prefix_cache_hit_tokens, last.prefix_cache_hit_tokens),
         prefix_cache_query_tokens=_growth(first.prefix_cache_query_tokens, last.prefix_cache_query_tokens),
         readings=len(readings),
     )
+
+
+def _rounded(fraction: float | None) -> float | None:
+    return None if fraction is None else round(fraction, 4)
 
 
 def _growth(before: int | None, after: int | None) -> int | None:
@@ -258,19 +286,30 @@ def find_knee(steps: list[Step]) -> Knee:
     )
 
 
+MAX_FOUND_FRACTION = 0.1
+"""Prompts of which more was found in the prefix cache prove nothing about room. A chat template's first lines are found rightly."""
+
+
 def judge_together(step: Step) -> tuple[str | None, str]:
-    """Were all requests of a step served, and at once? The error type, or None, and the words."""
+    """Were all requests of a step served, at once, and each in room of its own? The error type, or None, and the words."""
     if step.errors:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.errors.items()))
         return step.error_type, f"{step.answered} of {step.requests} answered; {kinds}"
     each = step.prompt_tokens + step.output_tokens
     answered = f"all {step.requests} of {each:,} tokens answered"
+    if step.output_tokens == 0:
+        return None, answered
     seen, at_once = step.pressure, step.seen_at_once
     needed, holds = step.concurrency * each, seen.kv_cache_tokens if seen else None
     sizes = f"; {needed:,} tokens together, {holds:,} in the KV cache" if holds else ""
     waited = f" while {seen.max_waiting} waited" if seen and seen.max_waiting else ""
     if step.preemptions:
         found = "preemption-thrash", f"{step.preemptions} preemptions: the KV cache does not hold them all"
+    elif step.found_fraction > MAX_FOUND_FRACTION:
+        return (
+            "prefix-cache-hits",
+            f"{answered}, but {step.found_fraction:.0%} of the prompts came from the prefix cache",
+        )
     elif at_once >= step.concurrency:
         return None, f"{answered}; {at_once} generated at once" + (", no preemption" if seen else "")
     elif (seen and seen.kv_cache_wait) or (holds and needed > holds):
@@ -278,3 +317,24 @@ def judge_together(step: Step) -> tuple[str | None, str]:
     else:
         found = "not-at-once", f"at most {at_once} ran at once{waited}"
     return found[0], f"{answered}, but not at once: {found[1]}"
+
+
+def describe(step: Step) -> str:
+    """What a step without errors has shown."""
+    speed = f"{step.output_tokens_per_second:,.0f} output tokens/s"
+    parts = [f"all {step.requests} answered" + (f", {speed}" if step.output_tokens else "")]
+    if step.first_token_seconds is not None:
+        first = step.first_token_seconds
+        parts.append(f"first token p50 {first.p50:.2f} s, p99 {first.p99:.2f} s")
+    elif step.end_to_end_seconds is not None:
+        whole = step.end_to_end_seconds
+        parts.append(f"answer p50 {whole.p50:.2f} s, p99 {whole.p99:.2f} s")
+    if step.preemptions:
+        parts.append(f"{step.preemptions} preemptions")
+    if step.pressure is not None and step.waited_for_room:
+        parts.append(f"{step.pressure.max_waiting} waited, at most {step.seen_at_once} ran")
+    if step.found_fraction > MAX_FOUND_FRACTION:
+        parts.append(
+            f"{step.found_fraction:.0%} of the prompts came from the prefix cache: faster than new ones"
+        )
+    return "; ".join(parts)
