@@ -141,6 +141,8 @@ def _not_asked(request: Request, options: EngineOptions, version: str) -> str:
         return "drafted tokens are not asked about"
     if options.lora is not None:
         return "LoRA adapters are not asked about"
+    if options.num_redundant_experts or options.encoder.tp_mode != "weights":
+        return "copies of experts and encoders that share out items are not asked about"
     for name in _ALONE:
         if getattr(options, name) != 1:
             return f"{name} {getattr(options, name)} is not asked about"
