@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fitserve.errors import InputError, UsageError
 from fitserve.facts.model_config import ModelConfig, parse_config
 from fitserve.memory.budget import rank_budgets
 from fitserve.memory.options import EngineOptions
@@ -36,9 +39,9 @@ def config(model: str) -> ModelConfig:
     return parse_config(json.dumps(CONFIGS[model]).encode())
 
 
-def settled(model: str, given: dict[str, Any]) -> Resolved:
+def settled(model: str, asked: dict[str, Any]) -> Resolved:
     """Settings with all defaults, on an H100."""
-    return resolve(config(model), given, version="0.32.0", device=EngineOptions().device)
+    return resolve(config(model), asked, version="0.32.0", device=EngineOptions().device)
 
 
 def first_rank(found: tuple[RankWeights, ...] | Unknown) -> RankWeights:
@@ -89,7 +92,7 @@ def test_only_the_stack_of_layers_is_offloaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "away"),
+    ("asked", "away"),
     [
         ({"offload_group_size": 2}, 1),
         ({"offload_group_size": 5, "offload_num_in_group": 4}, 3),
@@ -98,9 +101,9 @@ def test_only_the_stack_of_layers_is_offloaded() -> None:
         ({"offload_group_size": 1}, 4),
     ],
 )
-def test_layers_that_are_fetched_ahead(given: dict[str, Any], away: int) -> None:
+def test_layers_that_are_fetched_ahead(asked: dict[str, Any], away: int) -> None:
     """Of five layers the last of each group wait in the host's memory; as many as are fetched ahead stay in buffers."""
-    resolved = settled("llama", given)
+    resolved = settled("llama", asked)
     weights = config_weights(config("llama"), resolved.options)
     held = rank_budgets(config("llama"), resolved, weights)[0].weights_bytes
 
@@ -109,13 +112,61 @@ def test_layers_that_are_fetched_ahead(given: dict[str, Any], away: int) -> None
     assert first_rank(weights).total_bytes - held.expected == away * layer
 
 
+ODD: tuple[Any, ...] = (None, 0, -1, 1.5, "x", [], {}, True, 10**12)
+CHANGED = (
+    "num_nextn_predict_layers",
+    "spatial_merge_size",
+    "mm_tokens_per_image",
+    "downsample_ratio",
+    "scale_factor",
+    "patch_size",
+    "hidden_size",
+    "num_key_value_heads",
+    "vision_config",
+)
+ASKED: tuple[dict[str, Any], ...] = (
+    {"enable_lora": True, "max_loras": 4, "fully_sharded_loras": True, "tensor_parallel_size": 2},
+    {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}},
+    {"limit_mm_per_prompt": 3},
+    {"limit_mm_per_prompt": "{"},
+    {"mm_encoder_tp_mode": "data", "tensor_parallel_size": 2},
+    {"enable_eplb": True, "eplb_config": 3},
+    {"offload_group_size": 3, "offload_num_in_group": -1, "offload_prefetch_step": -1},
+)
+
+
+@given(
+    model=st.sampled_from(sorted(CONFIGS)),
+    change=st.tuples(st.sampled_from(CHANGED), st.sampled_from(ODD), st.booleans()),
+    asked=st.sampled_from(ASKED),
+    version=st.sampled_from(("0.9.2", "0.32.0")),
+)
+def test_damage_is_an_answer_or_an_error_with_words(
+    model: str, change: tuple[str, Any, bool], asked: dict[str, Any], version: str
+) -> None:
+    """Whatever stands in a configuration, there is a size, an unknown, or an error of the user's."""
+    name, value, in_part = change
+    damaged = json.loads(json.dumps(CONFIGS[model]))
+    parts = [part for part in damaged.values() if isinstance(part, dict)]
+    (parts[0] if in_part and parts else damaged)[name] = value
+    try:
+        read = parse_config(json.dumps(damaged).encode())
+        resolved = resolve(read, asked, version=version, device=EngineOptions().device)
+        weights = config_weights(read, resolved.options)
+        budget = rank_budgets(read, resolved, weights)[0]
+    except (InputError, UsageError):
+        return
+
+    assert isinstance(budget.weights_bytes, Unknown) is isinstance(weights, Unknown)
+
+
 @pytest.mark.parametrize(
-    "given",
+    "asked",
     [
         {"eplb_config": {"num_redundant_experts": 8}},
         {"enable_eplb": False, "num_redundant_experts": 8},
     ],
 )
-def test_without_the_switch_there_are_no_copies_of_experts(given: dict[str, Any]) -> None:
+def test_without_the_switch_there_are_no_copies_of_experts(asked: dict[str, Any]) -> None:
     """Their number counts only with ``--enable-eplb``."""
-    assert settled("mixtral", given).options.num_redundant_experts == 0
+    assert settled("mixtral", asked).options.num_redundant_experts == 0

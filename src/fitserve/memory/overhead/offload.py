@@ -23,5 +23,5 @@ def offloaded_bytes(weights: RankWeights, options: EngineOptions) -> int:
         return min(options.cpu_offload_bytes, stack)
     kept = group - min(options.offload_num_in_group, group)
     away = sum(index % group >= kept for index in range(layers))
-    buffered = min(options.offload_prefetch_step, away)
+    buffered = min(max(0, options.offload_prefetch_step), away)
     return (away - buffered) * stack // layers
