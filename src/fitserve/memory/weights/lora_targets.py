@@ -299,6 +299,11 @@ def targets_of(architecture: str, version: str) -> Targets:
     )
 
 
-def refuses_adapters(architecture: str, version: str) -> bool:
-    """True where vLLM raises that the model does not take adapters."""
-    return architecture in _WITHOUT or not at_least(version, _SINCE.get(architecture, "0.2.0"))
+def why_no_adapters(architecture: str, version: str) -> str:
+    """Why adapters are not counted: vLLM refuses them, or the release may; empty where it takes them."""
+    if architecture in _WITHOUT:
+        return f"vLLM takes no LoRA adapters with {architecture}"
+    since = _SINCE.get(architecture)
+    if since is not None and not at_least(version, since):
+        return f"it is not known that vLLM takes LoRA adapters with {architecture} before {since}"
+    return ""

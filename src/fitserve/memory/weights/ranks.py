@@ -12,7 +12,7 @@ from fitserve.memory.weights.drafts import counts_as, draft_bytes, without_draft
 from fitserve.memory.weights.families.registry import FAMILIES, Family
 from fitserve.memory.weights.inventory import Inventory
 from fitserve.memory.weights.lora import Adapters
-from fitserve.memory.weights.lora_targets import refuses_adapters
+from fitserve.memory.weights.lora_targets import why_no_adapters
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import NotModelledError
@@ -67,8 +67,9 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
     family = FAMILIES.get(config.architecture)
     if family is None:
         return Unknown(f"the weights of {config.architecture} are not modelled")
-    if options.lora is not None and refuses_adapters(config.architecture, options.vllm_version):
-        return Unknown(f"vLLM {options.vllm_version} serves no LoRA adapters with {config.architecture}")
+    refused = why_no_adapters(config.architecture, options.vllm_version) if options.lora else ""
+    if refused:
+        return Unknown(refused)
     try:
         return _with_draft(_ranks(config, options, family), config, options, family)
     except NotModelledError as reason:
