@@ -318,6 +318,16 @@ def script_of(options: list[tuple[str, str]], blanks: list[str]) -> bytes:
     return f"# a 'script'\ncd /m || exit 1\n{line}\necho \"done\"\n".encode()
 
 
+def raw_words(launch: Launch, name: str) -> list[bytes]:
+    """The words as they stand in the text, but for those of one option."""
+    assert isinstance(launch.host, Script)
+    option = launch.option(name)
+    own = range(option.at, option.at + option.width) if option else range(0)
+    return [
+        launch.host.text[word.start : word.end] for at, word in enumerate(launch.host.placed) if at not in own
+    ]
+
+
 def launch_of(text: bytes) -> Launch:
     """The launch in a script's text."""
     return read_command(["bash", "-c", text.decode()])
@@ -343,6 +353,7 @@ def test_an_edit_of_a_text_is_one_option_and_nothing_else(
     for other, _ in options:
         if other != name:
             assert launch.value(other) == edited.value(other)
+    assert raw_words(launch, name) == raw_words(edited, name)
     for line in (b"# a 'script'\ncd /m || exit 1\n", b'\necho "done"\n'):
         assert line in edited.host.text
 

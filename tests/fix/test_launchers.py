@@ -191,3 +191,35 @@ def test_json_and_what_is_emitted_do_not_share_stdout(tool: Any) -> None:
     done = tool.run("fix", "--json", "--emit", "k8s", "--", "vllm", "serve", "org/model")
 
     assert (2, True) == (done.returncode, "stdout has the JSON already" in done.stderr)
+
+
+@pytest.mark.live
+def test_the_real_engine_is_fixed_in_a_script_and_its_config(
+    *, tool: Any, engine_python: Path, tiny_model: Path, port: int, mark: Any, tmp_path: Path
+) -> None:
+    """The real vLLM serves from the copies of a script and of its config file, the pinned cache made larger in one of them."""
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        f"max-model-len: 8192\nkv-cache-memory-bytes: 4M  # few\nenforce-eager: true\nport: {port}\n"
+    )
+    script = tmp_path / "start.sh"
+    script.write_text(
+        f"#!/bin/bash\nMODEL={tiny_model}\nexec {engine_python} -m vllm.entrypoints.openai.api_server \\\n"
+        f'    --model "$MODEL" \\\n    --load-format dummy \\\n    --config {config}\n'
+    )
+    code, answer = tool.fix(
+        "--log-dir",
+        str(tmp_path / "logs"),
+        "--emit",
+        "yaml",
+        "--emit-dir",
+        str(tmp_path),
+        launch=["bash", str(script)],
+    )
+    written = (tmp_path / "vllm.yaml").read_text()
+
+    assert (0, "served", []) == (code, answer["outcome"], mark.processes())
+    assert ["failed", "served"] == [trial["outcome"] for trial in answer["trials"]]
+    assert f"bash {tmp_path}/logs/trial-2-start.sh" == answer["command"]
+    assert f"model: {tiny_model}\n" in written
+    assert "every check passed" in written

@@ -79,11 +79,11 @@ def test_random_kills_leave_nothing(tool: Any, port: int, mark: Any) -> None:
         )
         hit = kill_one(process.pid, victim, delay)
         killed += hit
-        process.communicate(timeout=120)
+        _, said = process.communicate(timeout=120)
         # A reaper that is killed before it has started anything is the machine's fault.
         expected = {"tool": [-9] if hit else [0], "guard": [0, 1, 4], "keeper": [0, 1, 4]}.get(victim, [0, 1])
 
-        assert process.returncode in expected, (number, victim, delay)
+        assert process.returncode in expected, (number, victim, delay, said)
         assert [] == mark.left_after(8), (number, victim, delay)
         assert 0 == tool.run("runs").returncode, (number, victim, delay)
 

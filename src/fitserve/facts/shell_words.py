@@ -1,6 +1,7 @@
 """The commands of a shell script as words, each with its place in the text.
 
-Source: the grammar of tree-sitter-bash; quoting and expansion as in POSIX XCU 2.2 and 2.6, as far as they can be known
+A shell's grammar is too large to be read by regular expressions, and the standard library's ``shlex`` knows neither
+where a word stands nor what an operator is. Source: the grammar of tree-sitter-bash; quoting and expansion as in POSIX XCU 2.2 and 2.6, as far as they can be known
 without running anything: assignments of literals, defaults, arrays and arguments. What is not known stays as it is typed.
 """
 

@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,26 @@ def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if "x.service" in line]
 
     assert ([], 0) == (lines, done.returncode)
+
+
+def has_compose() -> bool:
+    """True where docker has its compose plugin."""
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.skipif(not has_compose(), reason="docker compose is not installed")
+def test_compose_takes_the_file(name: str, tmp_path: Path) -> None:
+    """The check of compose itself has nothing to say about the file."""
+    path = tmp_path / "compose.yaml"
+    path.write_text(written("compose", server(name)))
+    environ = {**os.environ, **dict.fromkeys(server(name).secrets, "x")}
+    command = ["docker", "compose", "-f", str(path), "config", "--quiet"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    assert (0, "") == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -185,6 +206,34 @@ def test_any_text_is_written_so_that_it_is_read_back(model: str, overrides: dict
     assert (model, overrides) == (found["model"], found["hf-overrides"])
     args = [word.replace("$$(", "$(") for word in container["containers"][0]["args"]]
     assert overrides == json.loads(args[args.index("--hf-overrides") + 1])
+
+
+def test_a_plan_is_written_for_a_start_elsewhere(tmp_path: Path) -> None:
+    """The planned command is in the manifest behind the answer, with the release that it was planned for."""
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "torch_dtype": "bfloat16",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = [str(tmp_path), "--gpu", "H100", "--vllm-version", "0.19.0", "--max-model-len", "4096"]
+    plan = [sys.executable, "-m", "fitserve", "plan"]
+    done = subprocess.run([*plan, *words, "--emit", "k8s"], capture_output=True, text=True, check=False)
+    answer, _, manifest = done.stdout.partition("\n# planned for vLLM 0.19.0 on ")
+    (container,) = next(yaml.safe_load_all(manifest.partition("\n")[2]))["spec"]["template"]["spec"][
+        "containers"
+    ]
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "plan[starts]" in answer
+    assert ("vllm/vllm-openai:v0.19.0", True) == (container["image"], "4096" in container["args"])
 
 
 @pytest.mark.live
