@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fitserve.diagnose.engine import diagnose_path
-from fitserve.diagnose.finding import Diagnosis
+from fitserve.diagnose.finding import Advice, Diagnosis
 from fitserve.errors import FitserveError, MachineError, UsageError
 from fitserve.facts.command import Launch
 from fitserve.facts.find_launch import find_launch
@@ -18,6 +18,7 @@ from fitserve.report.record import Record
 from fitserve.report.record_words import outcome_words
 from fitserve.report.secrets import MASK
 from fitserve.store.journal import Journal
+from fitserve.trial.choice import changed
 from fitserve.trial.identity import boot, end_all, is_alive, marked, name_of, tree
 from fitserve.trial.outcome import Change, Pending, ProcessId, Trial
 from fitserve.trial.progress import Progress
@@ -98,12 +99,24 @@ def begin_again(record: Record, command: Sequence[str]) -> Begin:
     if not record.trials:
         return Begin(launch=find_launch(command, os.environ))
     last = record.trials[-1]
+    over = None if last.outcome == "stopped" else last.diagnosis
+    if any(_is_gone(word) for word in last.argv):
+        # A copy of a script or a config file lay beside the logs, and has gone with the temporary folder.
+        launch = find_launch(command, os.environ)
+        for change in (trial.change for trial in record.trials if trial.change is not None):
+            launch = changed(launch, Advice(flag=change.flag, to=change.to, why=change.why))
+        return Begin(launch=launch, change=last.change, over=over)
     secrets = _secrets_of(record.command, command)
     env = {name: _filled(value, secrets) for name, value in last.env.items()}
     launch = find_launch([_filled(word, secrets) for word in last.argv], os.environ)
     launch = msgspec.structs.replace(launch, env={**launch.env, **env})
-    over = None if last.outcome == "stopped" else last.diagnosis
     return Begin(launch=launch, change=last.change, over=over)
+
+
+def _is_gone(word: str) -> bool:
+    """True for a file of a trial's own that is not there any more."""
+    path = Path(word.rpartition("=")[2])
+    return path.is_absolute() and path.name.startswith(("trial-", ".trial-")) and not path.exists()
 
 
 def settle_pending(record: Record, journal: Journal, progress: Progress) -> Record:
