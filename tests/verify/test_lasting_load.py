@@ -103,7 +103,7 @@ def soak(halves: tuple[float, float], used_gib: tuple[float, float] = (10, 10)) 
         for used in used_gib
     ]
     return Soak(
-        seconds=6.0,
+        seconds=60.0,
         concurrency=4,
         answered=120,
         errors={},
@@ -119,7 +119,7 @@ def soak(halves: tuple[float, float], used_gib: tuple[float, float] = (10, 10)) 
     ("halves", "error_type"), [((1, 1), None), ((1, 1.9), None), ((1, 2.1), "slowing-down"), ((2, 1), None)]
 )
 def test_slowing_down_is_a_drift(halves: tuple[float, float], error_type: str | None) -> None:
-    """Answers that take more than twice as long at last as at first fail the soak."""
+    """Answers of the second half that all take more than twice as long as any part of the first fail the soak."""
     assert error_type == judge_drift(soak(halves))[2]
 
 

@@ -27,6 +27,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         events: token events seen.
         prompt_tokens: as the server counted them.
         output_tokens: as the server counted them.
+        cached_tokens: of the prompt, found in the prefix cache; None where the server does not say so in its answers.
         finish_reason: as the server said it.
         retries: how often the server had said that it was busy.
         server: the software as the ``Server`` header names it; empty where it does not.
@@ -44,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
     finish_reason: str | None = None
     retries: int = 0
     server: str = ""
@@ -113,6 +115,14 @@ def usage(body: Any) -> tuple[int | None, int | None]:
     """Tokens in and out, as the server counted them."""
     counted = entry(body, "usage")
     return whole_number(entry(counted, "prompt_tokens")), whole_number(entry(counted, "completion_tokens"))
+
+
+def cached_tokens(body: Any) -> int | None:
+    """Tokens of the prompt that were found in the prefix cache.
+
+    Source: OpenAI's ``usage``; vLLM 0.32.0 fills it with ``--enable-prompt-tokens-details``, llama.cpp's server always.
+    """
+    return whole_number(entry(body, "usage", "prompt_tokens_details", "cached_tokens"))
 
 
 def error_message(body: Any) -> str:

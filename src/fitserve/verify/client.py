@@ -19,6 +19,7 @@ from fitserve.verify.answer import (
     MAX_EVENTS_BEYOND_TOKENS,
     Answer,
     body_words,
+    cached_tokens,
     entry,
     error_message,
     excerpt,
@@ -47,6 +48,7 @@ class Progress:
         self.texts: list[str] = []
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
+        self.cached_tokens: int | None = None
         self.finish_reason: str | None = None
         self.body: Any = None
         self.server = ""
@@ -67,6 +69,7 @@ class Progress:
             events=len(times),
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
             finish_reason=self.finish_reason,
             server=self.server,
         )
@@ -79,6 +82,16 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     body: bytes | None = None
     max_events: int | None = None
+
+
+class _Kept:
+    """Was a connection taken that had been used before?"""
+
+    reused = False
+
+
+async def _note_reuse(_session: object, context: Any, _parameters: object) -> None:
+    context.trace_request_ctx.reused = True
 
 
 class Client:
@@ -128,7 +141,7 @@ class Client:
 
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await self._exchange(request, progress)
+                return await self._on_living_connection(request, progress)
         except aiohttp.ServerTimeoutError:
             return progress.answer("no-connection", f"no connection within {CONNECT_SECONDS:g} s")
         except TimeoutError:
@@ -136,11 +149,32 @@ class Client:
         except (aiohttp.ClientError, OversizedEventError, OSError) as error:
             return progress.answer(*network_trouble(error))
 
-    async def _exchange(self, request: _Request, progress: Progress) -> Answer:
+    async def _on_living_connection(self, request: _Request, progress: Progress) -> Answer:
+        """Send again where a kept connection turns out to be closed: the server has not read the request then.
+
+        A server may close an idle connection in the moment in which it is used again (llama.cpp does after every 100 answers).
+        On a new connection the same is a failure, and nothing is repeated.
+        """
+        import aiohttp
+
+        while True:
+            kept = _Kept()
+            try:
+                return await self._exchange(request, progress, kept)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not kept.reused or progress.status is not None:
+                    raise
+
+    async def _exchange(self, request: _Request, progress: Progress, kept: "_Kept") -> Answer:
         headers = {"Content-Type": "application/json"} if request.body is not None else None
         url = self.target.root + request.path
         async with self._session.request(
-            request.method, url, data=request.body, headers=headers, allow_redirects=False
+            request.method,
+            url,
+            data=request.body,
+            headers=headers,
+            allow_redirects=False,
+            trace_request_ctx=kept,
         ) as response:
             progress.status = response.status
             progress.server = excerpt(response.headers.get("Server", ""))
@@ -169,6 +203,7 @@ async def _read_whole(progress: Progress, response: "aiohttp.ClientResponse") ->
         message = error_message(progress.body) or body_words(text)
         return progress.answer(http_error_type(response.status, message), message)
     progress.prompt_tokens, progress.output_tokens = usage(progress.body)
+    progress.cached_tokens = cached_tokens(progress.body)
     return progress.answer()
 
 
@@ -207,6 +242,7 @@ def _take_event(progress: Progress, event: Any) -> str:
         return error_message(event) or "an error without words"
     if isinstance(entry(event, "usage"), dict):
         progress.prompt_tokens, progress.output_tokens = usage(event)
+        progress.cached_tokens = cached_tokens(event)
     choice = entry(event, "choices", 0)
     if choice is None:
         return ""
@@ -283,8 +319,11 @@ async def open_client(
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key}"
     connector = aiohttp.TCPConnector(limit=0, ssl=_tls(target, ca_file))
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(_note_reuse)
     session = aiohttp.ClientSession(
         connector=connector,
+        trace_configs=[trace],
         headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),

@@ -165,7 +165,7 @@ def _served(cards: list[Any], wanted: str | None) -> dict[str, Any]:
     names = [card["id"] for card in cards]
     model = wanted if wanted in names else next(iter(names), wanted)
     own = [card for card in cards if card["id"] == model]
-    lengths = [whole_number(entry(card, "max_model_len")) for card in [*own, *cards]]
+    lengths = [_context(card) for card in [*own, *cards]]
     owners = [text_of(entry(card, "owned_by")).lower() for card in cards]
     return {
         "names": names,
@@ -173,6 +173,15 @@ def _served(cards: list[Any], wanted: str | None) -> dict[str, Any]:
         "max_model_len": next((length for length in lengths if length), None),
         "software": next((_OWNERS[owner] for owner in owners if owner in _OWNERS), ""),
     }
+
+
+def _context(card: Any) -> int | None:
+    """The longest request that a model's card promises, in tokens.
+
+    Source: ``max_model_len`` of vLLM and SGLang; ``meta.n_ctx`` of llama.cpp's server (``tools/server/server-context.cpp``), the
+    context of one of its slots. A context of training (``n_ctx_train``) is no promise of the server's.
+    """
+    return whole_number(entry(card, "max_model_len")) or whole_number(entry(card, "meta", "n_ctx"))
 
 
 def _describe_models(answer: Answer, served: Served, listed: bool) -> tuple[str, str | None]:

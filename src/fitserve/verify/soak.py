@@ -29,7 +29,10 @@ MEMORY_TOLERANCE_FRACTION = 0.01
 """Of a device's memory: what an allocator may take more, once."""
 
 SLOWDOWN_RATIO = 2.0
+MIN_SLICE_SECONDS = 10.0
 MIN_ANSWERS_OF_A_SLICE = 8
+"""A drift is read from parts that are long and full enough: a busy second of the machine is none."""
+
 MAX_ERRORS = 20
 """The soak ends there: more errors would prove nothing, and harm a server in trouble."""
 
@@ -224,13 +227,14 @@ def judge_drift(soak: Soak) -> Judged:
         kind = max(soak.errors, key=soak.errors.__getitem__)
         return False, f"{total} of {soak.answered + total} failed ({kinds}); by sixths: {parts}", kind
     speeds = f"{soak.answered:,} answered in {soak.seconds:,.0f} s"
-    # The first part holds the ramp-up, the last one the running out.
-    inner = [part for part in soak.slices[1:-1] if part.answered >= MIN_ANSWERS_OF_A_SLICE]
-    times = [part.end_to_end_seconds.p50 for part in inner if part.end_to_end_seconds is not None]
-    if len(times) < 2:
-        return True, f"{speeds}; too few to see a drift", None
-    drift = f"answer p50 {times[0]:.2f} s at first, {times[-1]:.2f} s at last"
-    if times[-1] > SLOWDOWN_RATIO * times[0]:
+    if soak.seconds < SLICES * MIN_SLICE_SECONDS or any(
+        part.answered < MIN_ANSWERS_OF_A_SLICE for part in soak.slices
+    ):
+        return True, f"{speeds}; too short, or too few, to see a drift", None
+    times = [part.end_to_end_seconds.p50 for part in soak.slices if part.end_to_end_seconds is not None]
+    drift = f"answer p50 by sixths: {', '.join(f'{time:.2f}' for time in times)} s"
+    half = len(times) // 2
+    if min(times[half:]) > SLOWDOWN_RATIO * max(times[:half]):
         return False, f"{speeds}; {drift}", "slowing-down"
     return True, f"{speeds}; {drift}", None
 

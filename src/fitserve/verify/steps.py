@@ -66,6 +66,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         end_to_end_seconds: the whole request.
         counted_prompt_tokens: tokens in, all requests, as the server counted them.
         counted_output_tokens: tokens out.
+        counted_cached_tokens: of the prompts, found in the prefix cache, where the answers say so.
         output_tokens_per_second: over the step.
         generating_at_once: most requests that were between their first and their last token at one moment, as we saw it.
         pressure: what ``/metrics`` showed meanwhile; None where the server has none.
@@ -83,6 +84,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     end_to_end_seconds: Spread | None = None
     counted_prompt_tokens: int = 0
     counted_output_tokens: int = 0
+    counted_cached_tokens: int = 0
     output_tokens_per_second: float = 0.0
     generating_at_once: int = 0
     pressure: Pressure | None = None
@@ -96,7 +98,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     def found_fraction(self) -> float:
         """The part of the prompts that was found in the prefix cache: it took no room of its own and no computing."""
         hits = self.pressure.prefix_cache_hit_tokens if self.pressure else None
-        return (hits or 0) / self.counted_prompt_tokens if self.counted_prompt_tokens else 0.0
+        found = max(hits or 0, self.counted_cached_tokens)
+        return found / self.counted_prompt_tokens if self.counted_prompt_tokens else 0.0
 
     @property
     def seen_at_once(self) -> int:
@@ -189,6 +192,7 @@ def summarize(
         end_to_end_seconds=spread([answer.seconds for answer in whole]),
         counted_prompt_tokens=sum(answer.prompt_tokens or 0 for answer in whole),
         counted_output_tokens=output,
+        counted_cached_tokens=sum(answer.cached_tokens or 0 for answer in whole),
         output_tokens_per_second=round(output / seconds, 1) if seconds > 0 else 0.0,
         generating_at_once=most_at_once(whole),
         pressure=measure_pressure(readings, shape[0]),
