@@ -1,13 +1,16 @@
-"""The verification's HTTP client against a bare aiohttp loop, on a trivial server in another process.
+"""The verification's HTTP client against a bare aiohttp loop and wrk, on a trivial server in another process.
 
-Bounds: 2,000 requests a second and 500 streams at once, in 200 MB. Run: ``python bench/client.py``.
+Bounds: 2,000 requests a second and 500 streams at once, in 200 MB. wrk, where it is installed, says what the server itself can give.
 """
 
 import asyncio
 import json
+import re
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 
@@ -57,6 +60,19 @@ async def serve() -> None:
     await asyncio.Event().wait()
 
 
+def wrk_rate(root: str) -> float | None:
+    """Requests a second that wrk, a client written in C, gets out of the same server; None where it is not installed."""
+    if shutil.which("wrk") is None:
+        return None
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(f"wrk.method = 'POST'\nwrk.body = {json.dumps(BODY.decode())}\n")
+        script.flush()
+        command = ["wrk", "-t1", f"-c{CONCURRENCY}", "-d4s", "-s", script.name, f"{root}/v1/completions"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
+    return float(found.group(1)) if found else None
+
+
 async def rate(send: Callable[[], Awaitable[bool]]) -> tuple[float, float]:
     """Requests a second with ``CONCURRENCY`` of them in flight: by the clock, and by this process's own CPU seconds."""
     left = iter(range(REQUESTS))
@@ -98,11 +114,14 @@ async def measure(root: str) -> int:
 
             await rate(bare)
             (bare_rate, bare_cpu_rate), (our_rate, our_cpu_rate) = await rate(bare), await rate(ours)
+        limit = await asyncio.to_thread(wrk_rate, root)
         seconds = await streams_together(client)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"bare aiohttp loop   {bare_rate:8,.0f} requests/s   {bare_cpu_rate:8,.0f} a CPU second")
     print(f"fitserve client     {our_rate:8,.0f} requests/s   {our_cpu_rate:8,.0f} a CPU second")
-    print(f"ratio               {our_rate / bare_rate:8.2f}              {our_cpu_rate / bare_cpu_rate:8.2f}")
+    wrk = "not installed" if limit is None else f"{limit:8,.0f} requests/s   what the server can give"
+    print(f"wrk                 {wrk}")
+    print(f"ratio to the loop   {our_rate / bare_rate:8.2f}              {our_cpu_rate / bare_cpu_rate:8.2f}")
     print(f"streams at once     {STREAMS:8,}   {STREAMS * TOKENS / seconds:,.0f} tokens/s in {seconds:.1f} s")
     print(f"peak memory         {rss_mb:8,.0f} MB")
     # On a machine that others use, the clock measures them; CPU seconds are our own.
