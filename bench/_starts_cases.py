@@ -17,8 +17,8 @@ GIB = 1 << 30
 RELEASES = ("0.8.5", "0.10.2", "0.12.0", "0.19.0", "0.24.0", "0.32.0")
 UTILIZATIONS = [share / 200 for share in range(199, 39, -1)]
 OFFLOADS = (0, 4, 8, 16, 32, 64)
-PROVABLE_TOKENS = 300_000
-"""Of a goal that can be reached: its proof sends that many."""
+PROVABLE_TOKENS = 400_000
+"""Of a goal: its proof sends that many."""
 _OLD = ("T4", "V100")
 
 
@@ -89,9 +89,14 @@ def play(case: Case, given: dict[str, Any], environ: dict[str, str]) -> Ending:
     free = [machine.device.total_bytes - case.neighbour_bytes] * settings.world_size
     start = would_start(model, settings, machine.device, free, case.number)
     cause = start.cause
-    if cause is None and start.needs.serving > start.left_bytes:
+    if cause is None and start.step_bytes(_load(case, start)) > start.left_bytes:
         cause = "serving-oom"
     return Ending(cause=cause, start=start, settings=settings)
+
+
+def _load(case: Case, start: Start) -> int:
+    """The tokens that requests bring at once: as many as the goal, or one whole context."""
+    return (case.goal_context or start.max_model_len) * (case.goal_concurrency or 1)
 
 
 def _misspelled(given: dict[str, Any], version: str) -> bool:
@@ -130,7 +135,8 @@ def reach_of(case: Case) -> str:
         "max_num_batched_tokens": max(512, number),
         "enforce_eager": True,
     }
-    caches = [small, {**small, "kv_cache_dtype": "fp8"}] if case.allow_output else [small]
+    fp8 = case.allow_output and case.machine.device.capability >= (8, 9)
+    caches = [small, {**small, "kv_cache_dtype": "fp8"}] if fp8 else [small]
     for offload in OFFLOADS:
         if any(_reaches(case, {**base, "cpu_offload_gb": offload} if offload else base) for base in caches):
             return "offload" if offload else "settings"
@@ -215,8 +221,10 @@ def _draw(cause: str, seed: int) -> Case | None:
     dice = random.Random(seed)
     for _ in range(3000):
         case = _attempt(cause, seed, dice)
-        if case is not None and play(case, case.given, case.environ).cause == cause:
-            case = _with_goal(case, dice)
+        if case is None:
+            continue
+        case = _with_goal(case, dice)
+        if play(case, case.given, case.environ).cause == cause:
             return msgspec.structs.replace(case, reach=reach_of(case))
     return None
 
@@ -276,7 +284,7 @@ def _with_goal(case: Case, dice: random.Random) -> Case:
     number = dice.choice([None, 1, 2, 4, 8])
     if kind > 0.85:
         context, number = longest, dice.choice([8, 32, 128])
-    wanted = msgspec.structs.replace(case, goal_context=context, goal_concurrency=number)
-    if context * (number or 1) <= PROVABLE_TOKENS or reach_of(wanted) == "no":
-        return wanted
-    return msgspec.structs.replace(wanted, goal_concurrency=max(1, PROVABLE_TOKENS // context))
+    most = max(1, PROVABLE_TOKENS // context)
+    return msgspec.structs.replace(
+        case, goal_context=context, goal_concurrency=number if number is None else min(number, most)
+    )

@@ -262,22 +262,16 @@ class Server:
                 self.work.clear()
                 await self.work.wait()
             tokens = self.scheduler.step()
-            if self._step_bytes(tokens) > self.start.left_bytes:
+            if self.start.step_bytes(tokens) > self.start.left_bytes:
                 self._run_out_of_memory(tokens)
                 return
             await asyncio.sleep(_STEP_SECONDS)
-
-    def _step_bytes(self, tokens: int) -> int:
-        """What a step takes beside the cache; the little that every step takes is always there."""
-        settings = self.start.settings
-        share = tokens / settings.max_num_batched_tokens
-        return int(self.start.needs.serving * share) if share > 0.25 else 0
 
     def _run_out_of_memory(self, tokens: int) -> None:
         start, voice = self.start, Voice(self.version, "EngineCore")
         own = start.free[0] - start.left_bytes
         error = words.out_of_memory(
-            start, self._step_bytes(tokens) // 4, held=own, torch_held=own - start.needs.context
+            start, self.start.step_bytes(tokens) // 4, held=own, torch_held=own - start.needs.context
         )
         voice.exception(
             "fatal", "EngineCore encountered a fatal error.", traceback(voice.frames("execute"), error)

@@ -1,6 +1,7 @@
 """A start to show: a simulated machine, and a command that fails there for want of KV cache (o: files)."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -52,24 +53,31 @@ def prepare_show(folder: Path, *, device: str, version: str | None, seed: int, p
         known = [each for each in read_data("places.json") if at_least(each, OLDEST)]
         raise UsageError(f"vLLM {version} cannot be simulated", hint=f"there are: {', '.join(known)}")
     machine = Machine(device=device_called(device), vllm_version=version, seed=seed)
-    for name in [*_FAMOUS, *known_models()]:
-        model = known_models()[name]
-        dtype = ["--dtype", "half"] if machine.device.capability < (8, 0) else []
-        if _fails_for_its_context(machine, model, half=bool(dtype)):
-            place = make_model(folder / "model", name)
-            words = [*dtype, "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
-            return Show(
-                machine=machine,
-                programs=make_machine(folder / "machine", machine),
-                model=name,
-                command=["vllm", "serve", str(place), *words, "--max-model-len", str(model.longest)],
-                goal_context=model.longest // 4,
-            )
+    half = {"dtype": "half"} if machine.device.capability < (8, 0) else {}
+    for share in (None, 0.5, 0.3, 0.2, 0.1):
+        given = {**half, **({} if share is None else {"gpu_memory_utilization": share})}
+        for name in [*_FAMOUS, *known_models()]:
+            model = known_models()[name]
+            if _fails_for_its_context(machine, model, given):
+                place = make_model(folder / "model", name)
+                words = ["--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
+                words += [
+                    word
+                    for key, value in given.items()
+                    for word in (f"--{key.replace('_', '-')}", str(value))
+                ]
+                return Show(
+                    machine=machine,
+                    programs=make_machine(folder / "machine", machine),
+                    model=name,
+                    command=["vllm", "serve", str(place), *words, "--max-model-len", str(model.longest)],
+                    goal_context=model.longest // 4,
+                )
     raise UsageError(f"every model that can be simulated fits {machine.device.name} with its whole context")
 
 
-def _fails_for_its_context(machine: Machine, model: Model, *, half: bool) -> bool:
-    settings = resolve({"dtype": "half"} if half else {}, machine.vllm_version, machine.device, model, {})
+def _fails_for_its_context(machine: Machine, model: Model, given: dict[str, Any]) -> bool:
+    settings = resolve(given, machine.vllm_version, machine.device, model, {})
     if refuse_settings(settings, model, machine, 1, {}) is not None:
         return False
     total = machine.device.total_bytes

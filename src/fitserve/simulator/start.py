@@ -15,6 +15,8 @@ from fitserve.simulator.models import Model
 from fitserve.simulator.releases import at_least
 from fitserve.simulator.settings import Settings
 
+_SMALL_STEP = 0.25
+
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """How a start ends, and what it has found.
@@ -51,6 +53,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def tokens(self) -> int:
         """The size of the cache as it is printed."""
         return self.pool.shown_tokens(self.blocks, self.max_model_len, self.settings.version)
+
+    def step_bytes(self, tokens: int) -> int:
+        """What a step of that many tokens takes beside the cache; the little that every step takes is always there."""
+        share = min(tokens / self.settings.max_num_batched_tokens, 1.0)
+        return int(self.needs.serving * share) if share > _SMALL_STEP else 0
 
     def at_once(self, tokens: int) -> int:
         """How many requests of that many tokens the cache holds at once."""
