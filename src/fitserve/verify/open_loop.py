@@ -46,13 +46,18 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_arrivals(
-    workload: Workload, max_model_len: int | None, *, rate: float | None, window_seconds: float
+    workload: Workload,
+    max_model_len: int | None,
+    *,
+    rate: float | None,
+    window_seconds: float,
+    generates: bool = True,
 ) -> Arrivals | None:
     """The requests of a window: a Poisson process of that rate, else the times of the trace; None where neither is known.
 
     Source: independent users make exponential gaps, as vLLM 0.32.0 ``benchmarks/serve.py`` draws them (burstiness 1).
     """
-    sizes = workload.sizes(max_model_len)
+    sizes = workload.sizes(max_model_len, generates=generates)
     if rate is not None:
         number = max(1, min(MAX_REQUESTS, round(rate * window_seconds)))
         moment = 0.0
@@ -73,10 +78,14 @@ async def check_open_loop(session: Session, prompts: Prompts, workload: Workload
     """Send requests at their times and see whether the server keeps up."""
     options = session.options
     window = QUICK_WINDOW_SECONDS if options.profile == "quick" else WINDOW_SECONDS
-    if options.minutes is not None:
+    if options.minutes is not None and options.request_rate is None:
         window = max(window, 60 * options.minutes)
     arrivals = plan_arrivals(
-        workload, session.served.max_model_len, rate=options.request_rate, window_seconds=window
+        workload,
+        session.served.max_model_len,
+        rate=options.request_rate,
+        window_seconds=window,
+        generates=prompts.generates,
     )
     if arrivals is None:
         return None
