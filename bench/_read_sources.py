@@ -44,6 +44,7 @@ LINES = {
     "override": ("v1/core/kv_cache_utils.py", r"Overriding num_gpu_blocks"),
     "auto_reduced": ("v1/core/kv_cache_utils.py", r"Auto-fit max_model_len: reduced"),
     "auto_full": ("v1/core/kv_cache_utils.py", r"Auto-fit max_model_len: full"),
+    "encoder": ("v1/worker/gpu_model_runner.py", r"Encoder cache will be initialized"),
     "captured": ("v1/worker/gpu/model_runner.py v1/worker/gpu_model_runner.py", r"Graph capturing finished"),
     "graph_pool": ("v1/worker/gpu_worker.py", r"CUDA graph pool memory"),
     "init_took": ("v1/engine/core.py", r"init engine \(profile"),
@@ -121,6 +122,12 @@ FRAMES = {
         (WORKER, r"self.model_runner.profile_run\(\)"),
         (RUNNER, r"= self._dummy_run\($|self._dummy_run\(self.max_num_tokens"),
         (RUNNER, r"outputs = self.model\($|outputs = model\("),
+    ],
+    "images": [
+        (WORKER, r"self.model_runner.profile_run\(\)"),
+        (RUNNER, r"self.model.(get_multimodal_embeddings|embed_multimodal)\(", "profile_run"),
+        ("model_executor/models/mistral3.py", r"self.vision_tower\("),
+        ("model_executor/models/pixtral.py", r"out = self.transformer\($"),
     ],
     "sampler": [
         (WORKER, r"self.model_runner._dummy_sampler_run\("),

@@ -175,6 +175,10 @@ _DRAWS: dict[str, dict[str, tuple[Any, ...]]] = {
         "max_num_batched_tokens": (16384, 32768, 65536, 131072),
         "max_model_len": (4096, 8192, 32768),
     },
+    "multimodal-profile-oom": {
+        "max_num_batched_tokens": (16384, 32768, 65536),
+        "max_model_len": (4096, 8192, 32768),
+    },
     "kv-cache-pinned-too-small": {
         "kv_cache_memory_bytes": tuple(size << 20 for size in (256, 512, 1024, 2048)),
         "max_model_len": (16384, 32768, 65536),
@@ -243,11 +247,7 @@ def _attempt(cause: str, seed: int, dice: random.Random) -> Case | None:
     old = device.short.startswith(_OLD)
     version = dice.choice(RELEASES[2:] if old else RELEASES)
     model: Model = dice.choice(list(known_models().values()))
-    if device.capability >= (10, 0) and not at_least(version, "0.10.2"):
-        return None
-    if "state" in cause and not model.cache.state:
-        return None
-    if (model.cache.state or model.name.startswith("openai")) and not at_least(version, "0.12.0"):
+    if not _is_sensible(cause, device, model, version):
         return None
     count = dice.choice([1, 1, 2, 2, 4, 8])
     given = {name: _value(dice.choice(values), model) for name, values in _DRAWS[cause].items()}
@@ -255,8 +255,6 @@ def _attempt(cause: str, seed: int, dice: random.Random) -> Case | None:
         given["tensor_parallel_size"] = dice.choice([ranks for ranks in (1, 2, 4, 8) if ranks <= count])
     if old and cause != "dtype-unsupported":
         given.setdefault("dtype", "half")
-    if "kv_cache_memory_bytes" in given and not at_least(version, "0.10.2"):
-        return None
     length = given.get("max_model_len")
     if length and cause != "context-beyond-model-limit" and length > model.longest:
         return None
@@ -272,6 +270,21 @@ def _attempt(cause: str, seed: int, dice: random.Random) -> Case | None:
         given=given,
         neighbour_bytes=int(share * device.total_bytes) if taken else 0,
         allow_output=dice.random() < (0.7 if cause == "dtype-unsupported" else 0.15),
+    )
+
+
+def _is_sensible(cause: str, device: Device, model: Model, version: str) -> bool:
+    """True where the release knows the device and the model, and the cause can come about there."""
+    new = at_least(version, "0.10.2")
+    newer = at_least(version, "0.12.0")
+    return not (
+        (device.capability >= (10, 0) and not new)
+        or ("pinned" in cause and not new)
+        or (cause == "kv-allocation-oom" and not new)
+        or ("state" in cause and not model.cache.state)
+        or ("multimodal" in cause and not model.cache.image_tokens)
+        or (model.cache.image_tokens and not new)
+        or ((model.cache.state or model.name.startswith("openai")) and not newer)
     )
 
 

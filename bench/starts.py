@@ -38,6 +38,7 @@ MEMORY = frozenset(
         "gpu-memory-taken",
         "weights-do-not-fit",
         "profile-run-oom",
+        "multimodal-profile-oom",
         "no-kv-cache-blocks",
         "graph-estimate-too-large",
         "kv-cache-smaller-than-context",

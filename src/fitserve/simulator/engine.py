@@ -29,6 +29,7 @@ _STEP_OF = {
     "gpu-memory-taken": "device",
     "weights-do-not-fit": "load",
     "profile-run-oom": "profile",
+    "multimodal-profile-oom": "profile",
     "gpu-memory-changed-while-profiling": "profile",
     "kv-allocation-oom": "allocate",
     "graph-capture-oom": "capture",
@@ -46,6 +47,7 @@ _CAUSE_FRAMES = {
     "gpu-memory-taken": ("device",),
     "weights-do-not-fit": ("load",),
     "profile-run-oom": ("profile",),
+    "multimodal-profile-oom": ("images",),
     "gpu-memory-changed-while-profiling": ("changed",),
     "kv-allocation-oom": ("kv_alloc",),
     "graph-capture-oom": ("capture",),
@@ -149,6 +151,9 @@ class Rank:
 
     def _profile(self, start: Start) -> None:
         play, needs = self.play, start.needs
+        self._profile_images(start)
+        if start.cause == "multimodal-profile-oom":
+            return
         if not start.settings.enforce_eager and start.settings.cudagraph_mode != "NONE" and self.index == 0:
             prefix = ""
             self.voice.log("dynamo", f"{prefix}Dynamo bytecode transform time: 5.61 s")
@@ -161,6 +166,17 @@ class Rank:
             return
         self._hold(needs.context + needs.weights + needs.non_torch + needs.activation)
         play.wait(3)
+
+    def _profile_images(self, start: Start) -> None:
+        """The line before the encoder's dummy pass."""
+        items, tokens = start.settings.image_items, start.settings.max_num_batched_tokens
+        if items:
+            budget = max(tokens, self.play.model.cache.image_tokens)
+            self.voice.log(
+                "encoder",
+                f"Encoder cache will be initialized with a budget of {budget} tokens, and profiled with {items} image items of the "
+                "maximum feature size.",
+            )
 
     def _measure(self, start: Start) -> None:
         """The lines after the profile run."""
@@ -278,7 +294,7 @@ class Rank:
         if cause == "weights-do-not-fit":
             inner = text.get("intermediate_size") or text["hidden_size"] * 4
             return max(2 * inner * text["hidden_size"] * 2 // settings.tensor_parallel_size, _CHUNK)
-        if cause == "profile-run-oom":
+        if cause in ("profile-run-oom", "multimodal-profile-oom"):
             return max(start.asked_bytes // 4, _CHUNK)
         if cause == "sampler-warmup-oom":
             return settings.max_num_seqs * text["vocab_size"] * 4

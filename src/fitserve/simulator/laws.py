@@ -31,6 +31,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
         activation: the most at once in the profile run.
         sampler: what warming up the sampler for ``max_num_seqs`` takes.
         serving: the most at once when a full batch is served.
+        images: what the encoder's profile run takes.
         graphs: of all captured graphs.
         estimate: what vLLM reckons for them.
     """
@@ -41,6 +42,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     activation: int
     sampler: int
     serving: int
+    images: int
     graphs: int
     estimate: int
 
@@ -53,6 +55,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
         wide, deep: how many inner and outer widths of a token live at once in the layers.
         lump: the estimate over the graphs where neither is measured.
         small: GiB of libraries on small devices.
+        image: GiB that the encoder takes of its largest image.
         context, links, switch: GiB of the CUDA context, and of the links between ranks with and without NVLink.
     """
 
@@ -68,6 +71,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     context: float
     links: float
     switch: float
+    image: float
 
 
 def draw_noise(model: Model, device: Device, seed: int) -> Noise:
@@ -86,6 +90,7 @@ def draw_noise(model: Model, device: Device, seed: int) -> Noise:
         context=dice.uniform(0.3, 0.45),
         links=dice.uniform(0.95, 1.5),
         switch=dice.uniform(0.15, 0.3),
+        image=dice.uniform(0.55, 0.9),
     )
 
 
@@ -97,12 +102,14 @@ def needs(model: Model, settings: Settings, device: Device, seed: int) -> Needs:
     full_sampler = sampler
     if runs_second_runner(settings):
         sampler *= 2 / 14
+    images = settings.image_items * noise.image * GIB
     graphs, estimate = graph_bytes(model, settings, row, device, noise)
     return Needs(
         context=math.ceil(context_gib(settings, device, noise) * GIB),
         weights=math.ceil(weight_bytes(model, settings, row) * noise.weights),
         non_torch=math.ceil(non_torch_gib(settings, device, noise) * GIB),
-        activation=math.ceil(max(sampler, forward)),
+        activation=math.ceil(max(sampler, forward, images)),
+        images=math.ceil(images),
         sampler=0 if runs_second_runner(settings) else math.ceil(sampler * 0.8),
         serving=math.ceil(max(full_sampler * 0.6, forward)),
         graphs=math.ceil(graphs),

@@ -38,6 +38,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
         full: layers that attend to everything.
         sliding: layers that attend to ``window`` tokens.
         state: layers that keep ``state_bytes`` of a sequence, however long it is.
+        image_tokens: of the largest image; 0 for a model without eyes.
         latent: width of the one vector that a layer keeps of a token, instead of keys and values.
     """
 
@@ -49,6 +50,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     state: int = 0
     state_bytes: int = 0
     latent: int = 0
+    image_tokens: int = 0
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

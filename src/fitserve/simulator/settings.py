@@ -3,6 +3,7 @@
 Source: ``engine/arg_utils.py``, ``config/*.py`` of vLLM 0.7.3 to 0.32.0.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chunked_prefill: bool = True
     prefix_caching: bool = True
     v1: bool = True
+    image_items: int = 0
 
     @property
     def world_size(self) -> int:
@@ -165,7 +167,21 @@ def resolve(
         chunked_prefill=chunked,
         prefix_caching=bool(given.get("enable_prefix_caching", v1)),
         v1=v1,
+        image_items=image_items(given, model, int(tokens)),
     )
+
+
+def image_items(given: Mapping[str, Any], model: Model, tokens: int) -> int:
+    """How many of the largest images the encoder profiles: as many as fill its budget; 0 where it is left out."""
+    size = model.cache.image_tokens
+    if not size or given.get("skip_mm_profiling") or given.get("language_model_only"):
+        return 0
+    limits = given.get("limit_mm_per_prompt")
+    if isinstance(limits, str):
+        limits = json.loads(limits)
+    if isinstance(limits, dict) and limits.get("image") == 0:
+        return 0
+    return max(1, tokens // size)
 
 
 def resolve_dtype(given: str, model: Model) -> str:

@@ -107,6 +107,8 @@ def _load_and_profile(start: Start, rank: int, size: int, change: int) -> Start 
     if taken.weights > free:
         return _fails(start, "weights-do-not-fit", rank, free_then=free, asked=taken.weights)
     free -= taken.weights + taken.non_torch
+    if taken.images > free:
+        return _fails(start, "multimodal-profile-oom", rank, free_then=free, asked=taken.images)
     if taken.activation > free:
         return _fails(start, "profile-run-oom", rank, free_then=free, asked=taken.activation)
     if change > taken.weights + taken.non_torch and checks:
