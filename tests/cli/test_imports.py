@@ -93,8 +93,19 @@ def test_a_plan_imports_what_it_needs(tmp_path: Path) -> None:
         "fitserve.plan.ask",
         "fitserve.plan.frontier",
         "fitserve.plan.search",
+        "fitserve.memory.kv.drafts",
+        "fitserve.memory.weights.compressed",
+        "fitserve.memory.weights.drafts",
+        "fitserve.memory.weights.gguf",
+        "fitserve.memory.weights.lora",
+        "fitserve.memory.weights.lora_targets",
+        "fitserve.memory.weights.modelopt",
     }
+    families = {name for name in modules if name.startswith("fitserve.memory.weights.families.")}
+    layouts = {name for name in modules if name.startswith("fitserve.memory.kv.layouts.")}
 
     assert 0 == code
     assert "fitserve.plan.make" in modules
     assert set() == modules & (HEAVY | unneeded)
+    assert {"dense", "registry"} == {name.rpartition(".")[2] for name in families}
+    assert {"dense", "registry"} == {name.rpartition(".")[2] for name in layouts}

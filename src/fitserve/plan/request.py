@@ -12,7 +12,7 @@ from fitserve.memory.budget import RankBudget, rank_budgets
 from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.memory.options import Device
 from fitserve.memory.resolve import Resolved, resolve
-from fitserve.memory.weights.rank_weights import loaded_bytes, rank_weights
+from fitserve.memory.weights.counted import CountedWeights
 from fitserve.plan.accepted import refused_values, removed_options
 from fitserve.plan.asked import Asked
 from fitserve.plan.judge import Judged, judge, stage_sizes
@@ -55,9 +55,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     asked: Asked | Unknown | None = None
 
     @cached_property
-    def loaded_bytes(self) -> int:
-        """Bytes of the tensors that vLLM loads, as the headers say; the same for all settings."""
-        return loaded_bytes(self.checkpoint)
+    def weights(self) -> CountedWeights:
+        """The checkpoint's weights by settings."""
+        return CountedWeights(self.checkpoint)
 
     @cached_property
     def observed_starts(self) -> tuple[tuple[Resolved, RankBudget], ...]:
@@ -120,7 +120,7 @@ def judge_request(request: Request, changes: Mapping[str, Any] | None = None) ->
     return judge(
         request.checkpoint.config,
         resolved,
-        weights or rank_weights(request.checkpoint, resolved.options, request.loaded_bytes),
+        weights or request.weights.of(resolved.options),
         gpus=request.gpus,
         measured=measured_terms(request, resolved),
         caches=asked.caches(resolved.options) if asked else None,
@@ -161,5 +161,4 @@ def measured_terms(request: Request, resolved: Resolved) -> dict[str, Quantity]:
 
 def _rank_budgets(request: Request, resolved: Resolved) -> tuple[RankBudget, ...]:
     """The budget as the model alone reckons it."""
-    weights = rank_weights(request.checkpoint, resolved.options, request.loaded_bytes)
-    return rank_budgets(request.checkpoint.config, resolved, weights)
+    return rank_budgets(request.checkpoint.config, resolved, request.weights.of(resolved.options))

@@ -11,7 +11,6 @@ from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.kv.align import Aligned, StateMode, align, state_mode
 from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
-from fitserve.memory.kv.drafts import draft_layers
 from fitserve.memory.kv.dtypes import STATE_BYTES, cache_dtype, model_bytes, token_bytes
 from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
 from fitserve.memory.kv.layouts.registry import layout_of
@@ -39,13 +38,22 @@ def layer_specs(
     if draft is None and options.drafting is not None:
         draft = options.drafting.config
     try:
-        layers = layout_of(facts) + draft_layers(facts, draft)
+        layers = layout_of(facts) + _draft_layers(facts, draft)
         specs = _specs(facts, layers)
     except NotModelledError as missing:
         return Unknown(f"not modelled: {missing}")
     except InputError as error:
         return Unknown(f"not readable: {error.what} ({error.where})")
     return _with_stages(specs, layers, facts)
+
+
+def _draft_layers(facts: Facts, draft: ModelConfig | None) -> list[Layer]:
+    """What drafts; a start that drafts nothing imports nothing for it."""
+    if not facts.options.num_speculative_tokens:
+        return []
+    from fitserve.memory.kv.drafts import draft_layers
+
+    return draft_layers(facts, draft)
 
 
 def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:

@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from fitserve.facts.model_config import ModelConfig
-from fitserve.memory.weights.compressed import compressed_quantiser
-from fitserve.memory.weights.modelopt import modelopt_quantiser
 from fitserve.memory.weights.packed import Awq, Bitsandbytes, Gptq
 from fitserve.memory.weights.quantiser import (
     CACHE_SCALES,
@@ -219,10 +217,14 @@ def mxfp4_quantiser(version: str) -> Quantiser:
 
 
 def _compressed(found: dict[str, Any], renames: Renames) -> Quantiser:
+    from fitserve.memory.weights.compressed import compressed_quantiser
+
     return compressed_quantiser(found, lambda name: rename(name, renames))
 
 
 def _modelopt(found: dict[str, Any], renames: Renames) -> Quantiser:
+    from fitserve.memory.weights.modelopt import modelopt_quantiser
+
     return modelopt_quantiser(found, lambda name: rename(name, renames))
 
 

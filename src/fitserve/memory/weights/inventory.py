@@ -7,8 +7,8 @@ Source: vLLM 0.32 ``layers/linear.py``, ``layers/vocab_parallel_embedding.py``, 
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING
 
-from fitserve.memory.weights.lora import Adapters, Placement
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import (
     VOCABULARY_PADDING,
@@ -19,6 +19,9 @@ from fitserve.memory.weights.shapes import (
     kv_heads_on_rank,
     round_up,
 )
+
+if TYPE_CHECKING:
+    from fitserve.memory.weights.lora import Adapters, Placement
 
 _QKV = ("q_proj", "k_proj", "v_proj")
 _GATE_UP = ("gate_proj", "up_proj")
@@ -47,7 +50,7 @@ class Inventory:
         expert_rank: int,
         expert_shares: int | None = None,
         redundant_experts: int = 0,
-        adapters: Adapters | None = None,
+        adapters: "Adapters | None" = None,
     ) -> None:
         self.params = 0
         self.buffers = 0
@@ -128,7 +131,7 @@ class Inventory:
             self.adapters.linear(name, "column", LinearShape(own, kernel, kernel, self.element))
 
     def _linear(
-        self, name: str, placement: Placement, shape: LinearShape, bias: bool, shards: tuple[str, ...]
+        self, name: str, placement: "Placement", shape: LinearShape, bias: bool, shards: tuple[str, ...]
     ) -> None:
         self.params += self.quantiser.linear(name, shards).linear(shape)
         if self.adapters is not None:

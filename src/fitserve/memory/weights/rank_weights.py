@@ -4,7 +4,6 @@ import msgspec
 
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.memory.options import EngineOptions
-from fitserve.memory.weights.gguf import gguf_weights
 from fitserve.memory.weights.ranks import RankWeights, config_weights, element_bytes
 from fitserve.units import Quantity, Unknown, gib
 
@@ -37,6 +36,8 @@ def rank_weights(
         InputError: the configuration lacks a number or has an absurd one.
     """
     if checkpoint.format == "gguf":
+        from fitserve.memory.weights.gguf import gguf_weights
+
         return gguf_weights(checkpoint, options)
     found = config_weights(checkpoint.config, options)
     if isinstance(found, Unknown):

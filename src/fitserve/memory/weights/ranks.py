@@ -1,6 +1,7 @@
 """Bytes of parameters and buffers that each rank of a start holds."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -8,15 +9,15 @@ from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.history import release
 from fitserve.memory.options import Drafting, EngineOptions
 from fitserve.memory.weights.detect import quantiser_for
-from fitserve.memory.weights.drafts import counts_as, draft_bytes, without_draft
 from fitserve.memory.weights.families.registry import FAMILIES, Family
 from fitserve.memory.weights.inventory import Inventory
-from fitserve.memory.weights.lora import Adapters
-from fitserve.memory.weights.lora_targets import why_no_adapters
 from fitserve.memory.weights.model import Build
 from fitserve.memory.weights.quantiser import Quantiser
 from fitserve.memory.weights.shapes import NotModelledError
 from fitserve.units import Basis, Quantity, Unknown
+
+if TYPE_CHECKING:
+    from fitserve.memory.weights.lora import Adapters
 
 _NOTHING = Quantity.exact(0, "computed", "not asked for")
 
@@ -67,9 +68,12 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
     family = FAMILIES.get(config.architecture)
     if family is None:
         return Unknown(f"the weights of {config.architecture} are not modelled")
-    refused = why_no_adapters(config.architecture, options.vllm_version) if options.lora else ""
-    if refused:
-        return Unknown(refused)
+    if options.lora is not None:
+        from fitserve.memory.weights.lora_targets import why_no_adapters
+
+        refused = why_no_adapters(config.architecture, options.vllm_version)
+        if refused:
+            return Unknown(refused)
     try:
         return _with_draft(_ranks(config, options, family), config, options, family)
     except NotModelledError as reason:
@@ -140,6 +144,8 @@ def _draft_size(
     Raises:
         NotModelledError: it is not known.
     """
+    from fitserve.memory.weights.drafts import counts_as, draft_bytes, without_draft
+
     source = f"drafting by {drafting.model or drafting.method}"
     version = str(release(options.vllm_version))
     if drafting.method == "draft_model" and drafting.config is not None:
@@ -179,15 +185,23 @@ def _inventory(quantiser: Quantiser, config: ModelConfig, options: EngineOptions
     tp = options.tensor_parallel_size
     shares = tp * options.data_parallel_size * options.prefill_context_parallel_size
     element = element_bytes(options)
-    lora = options.lora
-    adapters = Adapters(lora, options, config.architecture, element=element, tp=tp) if lora else None
     return Inventory(
         quantiser,
         tp=tp,
         element=element,
-        adapters=adapters,
+        adapters=_adapters(config, options),
         expert_ranks=shares if options.enable_expert_parallel else 1,
         expert_shares=shares,
         redundant_experts=options.num_redundant_experts,
         expert_rank=rank % tp,
     )
+
+
+def _adapters(config: ModelConfig, options: EngineOptions) -> "Adapters | None":
+    """The slots for adapters; a start without them imports nothing for them."""
+    if options.lora is None:
+        return None
+    from fitserve.memory.weights.lora import Adapters
+
+    tp, element = options.tensor_parallel_size, element_bytes(options)
+    return Adapters(options.lora, options, config.architecture, element=element, tp=tp)

@@ -1,11 +1,8 @@
 """Which layout an architecture has. The names are those of ``architectures`` and ``model_type`` in ``config.json``."""
 
-from collections.abc import Callable
+from importlib import import_module
 
 from fitserve.memory.kv.facts import Facts, Layer, NotModelledError
-from fitserve.memory.kv.layouts import dense, latent, states, windows
-
-Layout = Callable[[Facts], list[Layer]]
 
 _ALIKE = [
     "LlamaForCausalLM",
@@ -167,73 +164,73 @@ _NESTED = [
     "Qwen3ASRForConditionalGeneration",
 ]
 
-LAYOUTS: dict[str, Layout] = {
-    **dict.fromkeys(_ALIKE, dense.dense),
-    **dict.fromkeys(_QWEN, dense.qwen),
-    **dict.fromkeys(_LATENT, latent.deepseek),
-    **dict.fromkeys(_ENCODERS, dense.encoder_only),
-    **dict.fromkeys(_WINDOWS_BY_TYPE, windows.by_types),
-    "MistralForCausalLM": dense.mistral,
-    "FalconForCausalLM": dense.falcon,
-    "RWForCausalLM": dense.falcon,
-    "Ministral3ForCausalLM": dense.dense,
-    "FlexOlmoForCausalLM": dense.dense,
-    "EagleLlamaForCausalLM": dense.full,
-    "LlamaForCausalLMEagle": dense.full,
-    "LlamaForCausalLMEagle3": dense.full,
-    "Eagle3LlamaForCausalLM": dense.full,
-    "Eagle3Qwen3ForCausalLM": dense.full,
-    "DeepseekForCausalLM": dense.dense,
-    "MiniCPM3ForCausalLM": dense.minicpm3,
-    "Phi3VForCausalLM": dense.dense,
-    "Phi4MMForCausalLM": dense.dense,
-    "GLM4VForCausalLM": dense.chatglm,
-    "LlamaModel": dense.embedding,
-    "MistralModel": dense.embedding,
-    "Qwen2Model": dense.embedding,
-    "WhisperForConditionalGeneration": dense.whisper,
-    "GPTBigCodeForCausalLM": dense.gpt_bigcode,
-    "ChatGLMModel": dense.chatglm,
-    "ChatGLMForConditionalGeneration": dense.chatglm,
-    "MPTForCausalLM": dense.mpt,
-    "MptForCausalLM": dense.mpt,
-    "DbrxForCausalLM": dense.mpt,
-    "DeciLMForCausalLM": dense.nemotron_nas,
-    "Gemma2ForCausalLM": windows.gemma2,
-    "Gemma3ForCausalLM": windows.gemma3,
-    "Gemma3nForCausalLM": windows.gemma3n,
-    "Gemma4ForCausalLM": windows.gemma4,
-    "GptOssForCausalLM": windows.gpt_oss,
-    "VaultGemmaForCausalLM": windows.gemma2,
-    "Cohere2ForCausalLM": windows.command_r2,
-    "Cohere2MoeForCausalLM": windows.command_r2,
-    "Llama4ForCausalLM": windows.llama4,
-    "MiMoV2FlashForCausalLM": windows.mimo_v2,
-    "MiMoV2ForCausalLM": windows.mimo_v2,
-    "MiMoV2OmniForCausalLM": windows.mimo_v2,
-    "Step3p5ForCausalLM": windows.step3,
-    "MiniMaxM3SparseForCausalLM": latent.minimax_m3,
-    "MiniMaxM3SparseForConditionalGeneration": latent.minimax_m3,
-    "KimiLinearForCausalLM": states.kimi_linear,
-    "KimiK3ForConditionalGeneration": states.kimi_linear,
-    "Qwen3NextForCausalLM": states.qwen_hybrid,
-    "Qwen3_5ForCausalLM": states.qwen_hybrid,
-    "Qwen3_5MoeForCausalLM": states.qwen_hybrid,
-    "Qwen3_5ForConditionalGeneration": states.qwen_hybrid,
-    "Qwen3_5MoeForConditionalGeneration": states.qwen_hybrid,
-    "OlmoHybridForCausalLM": states.olmo_hybrid,
-    "NemotronHForCausalLM": states.nemotron_h,
-    "NemotronHPuzzleForCausalLM": states.nemotron_h,
-    "GraniteMoeHybridForCausalLM": states.granite_hybrid,
-    "BambaForCausalLM": states.bamba,
-    "FalconH1ForCausalLM": states.falcon_h1,
-    "Zamba2ForCausalLM": states.zamba2,
-    "JambaForCausalLM": states.jamba,
-    "MambaForCausalLM": states.mamba,
-    "FalconMambaForCausalLM": states.mamba,
-    "Mamba2ForCausalLM": states.mamba2_only,
-    "Lfm2ForCausalLM": states.lfm2,
-    "Lfm2MoeForCausalLM": states.lfm2,
+LAYOUTS: dict[str, str] = {
+    **dict.fromkeys(_ALIKE, "dense.dense"),
+    **dict.fromkeys(_QWEN, "dense.qwen"),
+    **dict.fromkeys(_LATENT, "latent.deepseek"),
+    **dict.fromkeys(_ENCODERS, "dense.encoder_only"),
+    **dict.fromkeys(_WINDOWS_BY_TYPE, "windows.by_types"),
+    "MistralForCausalLM": "dense.mistral",
+    "FalconForCausalLM": "dense.falcon",
+    "RWForCausalLM": "dense.falcon",
+    "Ministral3ForCausalLM": "dense.dense",
+    "FlexOlmoForCausalLM": "dense.dense",
+    "EagleLlamaForCausalLM": "dense.full",
+    "LlamaForCausalLMEagle": "dense.full",
+    "LlamaForCausalLMEagle3": "dense.full",
+    "Eagle3LlamaForCausalLM": "dense.full",
+    "Eagle3Qwen3ForCausalLM": "dense.full",
+    "DeepseekForCausalLM": "dense.dense",
+    "MiniCPM3ForCausalLM": "dense.minicpm3",
+    "Phi3VForCausalLM": "dense.dense",
+    "Phi4MMForCausalLM": "dense.dense",
+    "GLM4VForCausalLM": "dense.chatglm",
+    "LlamaModel": "dense.embedding",
+    "MistralModel": "dense.embedding",
+    "Qwen2Model": "dense.embedding",
+    "WhisperForConditionalGeneration": "dense.whisper",
+    "GPTBigCodeForCausalLM": "dense.gpt_bigcode",
+    "ChatGLMModel": "dense.chatglm",
+    "ChatGLMForConditionalGeneration": "dense.chatglm",
+    "MPTForCausalLM": "dense.mpt",
+    "MptForCausalLM": "dense.mpt",
+    "DbrxForCausalLM": "dense.mpt",
+    "DeciLMForCausalLM": "dense.nemotron_nas",
+    "Gemma2ForCausalLM": "windows.gemma2",
+    "Gemma3ForCausalLM": "windows.gemma3",
+    "Gemma3nForCausalLM": "windows.gemma3n",
+    "Gemma4ForCausalLM": "windows.gemma4",
+    "GptOssForCausalLM": "windows.gpt_oss",
+    "VaultGemmaForCausalLM": "windows.gemma2",
+    "Cohere2ForCausalLM": "windows.command_r2",
+    "Cohere2MoeForCausalLM": "windows.command_r2",
+    "Llama4ForCausalLM": "windows.llama4",
+    "MiMoV2FlashForCausalLM": "windows.mimo_v2",
+    "MiMoV2ForCausalLM": "windows.mimo_v2",
+    "MiMoV2OmniForCausalLM": "windows.mimo_v2",
+    "Step3p5ForCausalLM": "windows.step3",
+    "MiniMaxM3SparseForCausalLM": "latent.minimax_m3",
+    "MiniMaxM3SparseForConditionalGeneration": "latent.minimax_m3",
+    "KimiLinearForCausalLM": "states.kimi_linear",
+    "KimiK3ForConditionalGeneration": "states.kimi_linear",
+    "Qwen3NextForCausalLM": "states.qwen_hybrid",
+    "Qwen3_5ForCausalLM": "states.qwen_hybrid",
+    "Qwen3_5MoeForCausalLM": "states.qwen_hybrid",
+    "Qwen3_5ForConditionalGeneration": "states.qwen_hybrid",
+    "Qwen3_5MoeForConditionalGeneration": "states.qwen_hybrid",
+    "OlmoHybridForCausalLM": "states.olmo_hybrid",
+    "NemotronHForCausalLM": "states.nemotron_h",
+    "NemotronHPuzzleForCausalLM": "states.nemotron_h",
+    "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
+    "BambaForCausalLM": "states.bamba",
+    "FalconH1ForCausalLM": "states.falcon_h1",
+    "Zamba2ForCausalLM": "states.zamba2",
+    "JambaForCausalLM": "states.jamba",
+    "MambaForCausalLM": "states.mamba",
+    "FalconMambaForCausalLM": "states.mamba",
+    "Mamba2ForCausalLM": "states.mamba2_only",
+    "Lfm2ForCausalLM": "states.lfm2",
+    "Lfm2MoeForCausalLM": "states.lfm2",
 }
 
 _TEXT_TYPES: dict[str, str] = {
@@ -283,10 +280,17 @@ def layout_of(facts: Facts) -> list[Layer]:
     """
     architecture = facts.config.architecture
     if architecture in LAYOUTS:
-        return LAYOUTS[architecture](facts)
+        return _layers(LAYOUTS[architecture], facts)
     if architecture in _NESTED:
-        return LAYOUTS[_text_architecture(facts)](facts)
+        return _layers(LAYOUTS[_text_architecture(facts)], facts)
     raise NotModelledError(f"the architecture {architecture}")
+
+
+def _layers(layout: str, facts: Facts) -> list[Layer]:
+    """By a function of a module beside this one, which is imported when it is needed."""
+    module, _, function = layout.partition(".")
+    found: list[Layer] = getattr(import_module(f"{__package__}.{module}"), function)(facts)
+    return found
 
 
 def _text_architecture(facts: Facts) -> str:
