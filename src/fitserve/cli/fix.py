@@ -1,6 +1,7 @@
 """``fitserve fix``: start it, change one thing at a time until it serves, and prove it."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,12 @@ from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
 
 if TYPE_CHECKING:
+    from fitserve.fix.grow import Aim
     from fitserve.fix.options import Options
     from fitserve.report.record import Record
     from fitserve.store.journal import Journal
     from fitserve.trial.attempt import Attempt
+    from fitserve.trial.outcome import Change
 
 PLACES = {
     "max_trials": "max_trials",
@@ -39,6 +42,10 @@ PLACES = {
     "silence": "limits.silence_seconds",
     "log_dir": "log_dir",
     "wait": "wait_seconds",
+    "gpu": "device",
+    "vllm_version": "vllm_version",
+    "grow": "grow",
+    "grow_starts": "grow_starts",
 }
 """Where each option of the command line stands in the options of the loop."""
 
@@ -46,7 +53,11 @@ EXIT_CODES = {"served": EXIT_OK, "not-reached": EXIT_NO, "stopped": EXIT_INTERRU
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``fix`` would do; the JSON of ``fix --dry-run --json``."""
+    """What ``fix`` would do; the JSON of ``fix --dry-run --json``.
+
+    Attributes:
+        forecast: what the memory model expects of the launch and of the changes, or why it expects nothing.
+    """
 
     schema: int = 1
     kind: Literal["fix-plan"] = "fix-plan"
@@ -55,6 +66,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     max_trials: int
     start_seconds: float
     budget_seconds: float | None
+    forecast: Any
 
 
 @click.command("fix", context_settings=LAUNCH_SETTINGS)
@@ -78,6 +90,21 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     metavar="RUN",
     help="Go on with a run that was killed or stopped: its id, the beginning of one, or last.",
 )
+@click.option("--gpu", metavar="NAME", help="What the devices are, where no driver tells it.")
+@click.option("--vllm-version", metavar="V", help="The release, for --dry-run.")
+@click.option(
+    "--grow",
+    type=click.Choice(["context", "concurrency"]),
+    help="After the proof, spend what is left on a longer context or on more requests, with a margin.",
+)
+@click.option(
+    "--grow-starts",
+    type=click.IntRange(1, 10),
+    default=1,
+    show_default=True,
+    help="The most starts for that.",
+)
+@click.option("--ask", is_flag=True, help="Ask before each change.")
 @click.option("--serve", is_flag=True, help="Leave it serving in the foreground once it is proven.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @emit_options
@@ -94,12 +121,13 @@ def command(
     resume: str | None,
     serve: bool,
     dry_run: bool,
+    ask: bool,
     **settings: Any,
 ) -> int:
     """Start a vLLM launch, change one thing at a time until it serves, and prove it at its API.
 
-    What is changed comes from the diagnosis of the failed start: cheapest first, and never below a goal. After the
-    proof the server is stopped, and the command that serves is printed.
+    What is changed comes from the diagnosis of the failed start and from the memory model: cheapest first, and never
+    below a goal. After the proof the server is stopped, and the command that serves is printed.
 
     \b
         fitserve fix -- vllm serve MODEL --max-model-len 131072
@@ -110,12 +138,12 @@ def command(
         if dry_run:
             raise click.UsageError("--dry-run shows a new run, and --resume goes on with an old one.")
         given = {name for name in PLACES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-        return _resume(resume, launch, options, given, output, emit=emit, serve=serve)
+        return _resume(resume, launch, options, given, output, emit=emit, serve=serve, ask=ask)
     if not launch:
         raise click.UsageError("Missing argument '-- LAUNCH...'.")
     if dry_run:
         return _show_plan(launch, options, output)
-    return _fix(launch, options, output, emit, serve=serve)
+    return _fix(launch, options, output, emit, serve=serve, ask=ask)
 
 
 def _options(
@@ -131,6 +159,10 @@ def _options(
     silence: float,
     log_dir: str | None,
     wait: float,
+    gpu: str | None,
+    vllm_version: str | None,
+    grow: "Aim | None",
+    grow_starts: int,
 ) -> "Options":
     from fitserve.fix.options import Options
     from fitserve.trial.choice import Bounds
@@ -149,13 +181,18 @@ def _options(
         model=model_name,
         log_dir=None if log_dir is None else Path(log_dir),
         wait_seconds=wait,
+        device=gpu,
+        vllm_version=vllm_version,
+        grow=grow,
+        grow_starts=grow_starts,
     )
 
 
 def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> int:
     from fitserve.facts.command import shown
     from fitserve.facts.find_launch import find_launch
-    from fitserve.fix.loop import checked_launch
+    from fitserve.fix.forecast import forecast
+    from fitserve.fix.site import checked_launch
     from fitserve.trial.address import read_address
     from fitserve.trial.progress import Quiet
 
@@ -166,7 +203,15 @@ def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> i
         max_trials=options.max_trials,
         start_seconds=options.limits.start_seconds,
         budget_seconds=options.budget_seconds,
+        forecast=forecast(ready, options),
     )
+    output.emit(plan, lambda: _plan_text(plan))
+    return EXIT_OK
+
+
+def _plan_text(plan: DryRun) -> str:
+    from fitserve.units import Unknown
+
     limit = "" if plan.budget_seconds is None else f", within {plan.budget_seconds / 60:g} minutes"
     lines = [
         "nothing was started; this is what would be done:",
@@ -174,20 +219,49 @@ def _show_plan(launch: tuple[str, ...], options: "Options", output: Output) -> i
         f"    {plan.command}",
         "",
         f"until {plan.url} answers and every check passes",
-        f"at most {plan.max_trials} starts of at most {plan.start_seconds:g} s each{limit}",
-        "each with one change, which the diagnosis of the start before it advises",
+        f"at most {plan.max_trials} starts of at most {plan.start_seconds:g} s each{limit}, each with one change",
+        "",
     ]
-    output.emit(plan, lambda: "\n".join(lines))
-    return EXIT_OK
+    found = plan.forecast
+    if isinstance(found, Unknown):
+        return "\n".join([*lines, f"what will happen is not foreseen: {found.unknown}"])
+    why = f": {found.cause}: {found.message}" if found.cause else ""
+    lines.append(f"expected with vLLM {found.vllm_version}: {found.verdict.replace('-', ' ')}{why}")
+    for n, change in enumerate(found.changes, 2):
+        before = "" if change.value_from is None else f" {change.value_from} ->"
+        lines.append(f"trial {n}: {change.flag}{before} {change.to} ({change.cost}): {change.why}")
+    if found.cause and not found.changes:
+        lines.append("no change is expected to do" + (f"; {found.reachable}" if found.reachable else ""))
+    return "\n".join(lines)
 
 
-def _fix(launch: tuple[str, ...], options: "Options", output: Output, emit: Emit, *, serve: bool) -> int:
+def _fix(
+    launch: tuple[str, ...], options: "Options", output: Output, emit: Emit, *, serve: bool, ask: bool
+) -> int:
     from fitserve.fix.loop import fix
     from fitserve.store.run_id import new_run_id
 
-    return _told(
-        partial(fix, launch, options=options, run=new_run_id()), _open_journal(), output, emit, serve=serve
-    )
+    loop = partial(fix, launch, options=options, run=new_run_id(), confirm=_confirm(ask=ask))
+    return _told(loop, _open_journal(), output, emit, serve=serve)
+
+
+def _confirm(*, ask: bool) -> "Callable[[Change], bool] | None":
+    """The question before each change; None where none is asked.
+
+    Raises:
+        UsageError: nobody can answer.
+    """
+    if not ask:
+        return None
+    if not sys.stdin.isatty():
+        raise click.UsageError("--ask needs a terminal to ask at.")
+
+    def answer(change: "Change") -> bool:
+        before = "" if change.value_from is None else f" from {change.value_from}"
+        why = f" ({change.cost}: {change.why})"
+        return click.confirm(f"change {change.flag}{before} to {change.to}{why}?", default=True, err=True)
+
+    return answer
 
 
 def _resume(
@@ -199,6 +273,7 @@ def _resume(
     *,
     emit: Emit,
     serve: bool,
+    ask: bool,
 ) -> int:
     """Go on with a run, by its own options but for those that are given."""
     from fitserve.fix.loop import resume
@@ -209,7 +284,8 @@ def _resume(
     options = options_from_json(
         overlaid(record.options, options_to_json(options), {PLACES[name] for name in given})
     )
-    return _told(partial(resume, record, launch, options=options), journal, output, emit, serve=serve)
+    loop = partial(resume, record, launch, options=options, confirm=_confirm(ask=ask))
+    return _told(loop, journal, output, emit, serve=serve)
 
 
 def overlaid(kept: dict[str, Any], new: dict[str, Any], places: set[str]) -> dict[str, Any]:

@@ -4,49 +4,41 @@ import contextlib
 import datetime as dt
 import os
 import platform
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
 from fitserve import __version__
 from fitserve.diagnose.finding import Advice, Diagnosis
-from fitserve.errors import FitserveError, MachineError, UsageError
+from fitserve.errors import FitserveError
 from fitserve.facts.command import Launch, shown
-from fitserve.facts.command_edit import without_option
 from fitserve.facts.find_launch import find_launch
+from fitserve.fix.grow import growth
+from fitserve.fix.isolate import concluded, experiment
+from fitserve.fix.keeper import Keeper
 from fitserve.fix.next_change import next_change
 from fitserve.fix.options import Options, options_to_json
 from fitserve.fix.proof import cause_of_failed_checks, prove
-from fitserve.fix.question import question
+from fitserve.fix.question import Question, question
 from fitserve.fix.resume import Begin, begin_again, refuse_other_runs, settle_pending, whole_command
+from fitserve.fix.site import Site, checked_launch
 from fitserve.plan.observed import Observed
-from fitserve.report.record import Maker, Outcome, Record
-from fitserve.report.secrets import without_secrets
+from fitserve.report.record import Maker, Record
 from fitserve.store.journal import Journal
-from fitserve.trial.address import is_free, read_address, with_free_port
 from fitserve.trial.attempt import Attempt
-from fitserve.trial.choice import Bounds, Choice, Try, change_of, changed, tries
-from fitserve.trial.devices import Probe, lock_keys, probe_for, visible_devices
-from fitserve.trial.elsewhere import not_ended_from_here, refuse_running_service
+from fitserve.trial.choice import Bounds, Choice, change_of, changed, tries
+from fitserve.trial.devices import visible_devices
 from fitserve.trial.expectation import expectation
-from fitserve.trial.identity import boot, identify, tree
 from fitserve.trial.interrupt import stopping_like_ctrl_c
-from fitserve.trial.locks import Locks, lock_folder
-from fitserve.trial.outcome import Change, Pending, Trial
+from fitserve.trial.outcome import Change, Trial
 from fitserve.trial.progress import Progress
-from fitserve.trial.vacancy import Vacancy, blocked
-from fitserve.trial.watch import Limits
 from fitserve.units import Unknown
 
 Served = Callable[[Record, Attempt], None]
 """Called with the proven record while its server is still up."""
 
-_SAVE_EVERY_SECONDS = 15.0
-"""How much of the time used a kill may take from the record."""
+Confirm = Callable[[Change], bool]
+"""Asked before each change; False where the user does not want it."""
 
 
 def fix(
@@ -59,6 +51,7 @@ def fix(
     kind: Maker = "fix",
     environ: Mapping[str, str] = os.environ,
     on_served: Served | None = None,
+    confirm: Confirm | None = None,
 ) -> Record:
     """Make a command serve.
 
@@ -73,6 +66,7 @@ def fix(
         kind: who asks.
         environ: the user's environment.
         on_served: called when the checks have passed, while the server is up.
+        confirm: asked before each change; None to make them without a question.
 
     Raises:
         UsageError: the command starts no vLLM server.
@@ -88,7 +82,9 @@ def fix(
         environment={"python": platform.python_version(), "platform": platform.platform()},
         options=options_to_json(options),
     )
-    loop = _Loop(record, options=options, progress=progress, journal=journal, environ=dict(environ))
+    loop = _Loop(
+        record, options=options, progress=progress, journal=journal, environ=dict(environ), confirm=confirm
+    )
     return _to_its_end(loop, begin, on_served)
 
 
@@ -101,6 +97,7 @@ def resume(
     journal: Journal,
     environ: Mapping[str, str] = os.environ,
     on_served: Served | None = None,
+    confirm: Confirm | None = None,
 ) -> Record:
     """Go on with a run that was killed or interrupted: no trial that is over is made again.
 
@@ -112,6 +109,7 @@ def resume(
         journal: gets the record before and after each trial.
         environ: the user's environment.
         on_served: called when the checks have passed, while the server is up.
+        confirm: asked before each change; None to make them without a question.
 
     Raises:
         UsageError: the run has ended, or another command is given.
@@ -124,7 +122,9 @@ def resume(
     record = msgspec.structs.replace(
         record, command=whole, options=options_to_json(options), outcome=None, reason=""
     )
-    loop = _Loop(record, options=options, progress=progress, journal=journal, environ=dict(environ))
+    loop = _Loop(
+        record, options=options, progress=progress, journal=journal, environ=dict(environ), confirm=confirm
+    )
     return _to_its_end(loop, begin, on_served)
 
 
@@ -133,45 +133,31 @@ def _to_its_end(loop: "_Loop", begin: Begin, on_served: Served | None) -> Record
         try:
             loop.go(begin, on_served)
         except KeyboardInterrupt:
-            loop.finish("stopped", "interrupted")
+            if loop.keeper.record.outcome != "served":
+                loop.keeper.finish("stopped", "interrupted")
         except FitserveError as error:
+            if loop.keeper.record.outcome == "served":
+                raise
             # What this machine refuses now it may allow later: a run that has got somewhere can go on.
-            loop.finish("stopped" if loop.record.trials else "not-reached", error.what)
+            loop.keeper.finish("stopped" if loop.keeper.record.trials else "not-reached", error.what)
             raise
-    return loop.record
+    return loop.keeper.record
 
 
-def checked_launch(launch: Launch, environ: Mapping[str, str], progress: Progress) -> Launch:
-    """The launch as the first trial will start it: on a free port, where a client can reach it.
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start next, and the one change in it."""
 
-    Raises:
-        MachineError: the port is taken.
-        UsageError: nothing could reach the server, or it could be started only once.
-    """
-    if launch.container is not None and launch.container.keeps_its_name:
-        raise UsageError(
-            "a second container could not have the name of the first",
-            where=shown(launch.argv, launch.env),
-            hint="leave out --name, or add --rm",
-        )
-    refuse_running_service(launch, environ)
-    ready = with_free_port(launch, environ)
-    address = read_address(ready, environ)
-    if address.url is None:
-        raise UsageError(
-            "the server could not be reached from this machine, so nothing could be proven",
-            where=shown(launch.argv, launch.env),
-            hint=f"publish its port, as in docker run -p {address.port}:{address.port}, and leave out --uds",
-        )
-    if foreign := not_ended_from_here(launch):
-        progress.note(foreign)
-    if ready != launch:
-        progress.note(f"port {read_address(launch, environ).port} is taken: using --port {address.port}")
-    return ready
+    launch: Launch
+    change: Change | None = None
+
+    @property
+    def is_experiment(self) -> bool:
+        """True where it only tells what a failure is."""
+        return self.change is not None and self.change.purpose == "isolation"
 
 
 class _Loop:
-    """One run: its record so far, and how it goes on."""
+    """One run: how it goes on."""
 
     def __init__(
         self,
@@ -181,66 +167,83 @@ class _Loop:
         progress: Progress,
         journal: Journal,
         environ: Mapping[str, str],
+        confirm: Confirm | None,
     ) -> None:
         self.options = options
         self.progress = progress
-        self.journal = journal
         self.environ = environ
-        self.record = record
-        self.started = time.monotonic() - record.seconds
-        self.tried: set[Try] = set(record.tried)
-        self.locks = Locks(record.run, lock_folder(environ))
-        self.probe: Probe | None = None
-        self.vacancy: Vacancy | None = None
-        self.folder: Path | None = None
-        self.saved = 0.0
-        self.seen_phases = 0
+        self.confirm = confirm
+        self.keeper = Keeper(record, options=options, journal=journal, progress=progress)
+        self.site = Site(record, options=options, progress=progress, environ=environ)
 
     def go(self, begin: Begin, on_served: Served | None) -> None:
-        """Try until it serves, or nothing is left to try."""
-        launch, change = begin.launch, begin.change
-        diagnosis = begin.over
-        if diagnosis is None:
-            if self._seconds_left() <= 0 or self._starts_left() <= 0:
-                spent = "time is" if self._seconds_left() <= 0 else f"{self.options.max_trials} trials are"
-                self.finish("not-reached", f"the {spent} used up")
-                return
-            launch = checked_launch(launch, self.environ, self.progress)
-        while True:
-            if diagnosis is not None:
-                following = self._next(launch, diagnosis)
-                if following is None:
-                    return
-                launch, change = following
-            launch = self._on_free_port(launch)
-            if not self._device_is_free(launch):
-                return
-            attempt = self._start(launch, change)
-            diagnosis = self._try(attempt, on_served)
-            if diagnosis is None:
-                return
+        """Try until it serves or nothing is left to try; then spend what is left, where that is wanted."""
+        grows = self.options.grow is not None
+        proven = self._until_proven(begin, None if grows else on_served)
+        if proven is None or not grows:
+            return
+        self.keeper.finish("served", "every check passed", proven)
+        grown = self._grown(proven)
+        self.keeper.finish("served", _grown_words(proven, grown), grown)
+        if on_served is not None:
+            self._attempt(_Step(launch=grown), on_served)
 
     def close(self) -> None:
-        """Let go of the devices; a folder of logs that the journal has all of is removed."""
-        self.locks.release()
-        trials = self.record.trials
-        if self.options.log_dir is not None or any(trial.n not in self.record.logs for trial in trials):
-            return
-        folders = {Path(trial.log_path).parent for trial in trials if trial.log_path}
-        folders |= {self.folder} if self.folder else set()
-        own = [folder for folder in folders if folder.name.startswith(f"fitserve-{self.record.run}-")]
-        words = self.record.final_command or []
-        if not own or any(str(folder) in word for folder in own for word in words):
-            return
-        for folder in own:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._update(trials=[msgspec.structs.replace(trial, log_path=None) for trial in trials])
-        self.save()
+        """Let go of the devices, and of logs that are kept elsewhere."""
+        self.site.release()
+        self.keeper.close()
 
-    def _next(self, launch: Launch, diagnosis: Diagnosis) -> tuple[Launch, Change | None] | None:
+    def _until_proven(self, begin: Begin, on_served: Served | None) -> Launch | None:
+        """The launch that has been proven; None where the run has ended without one."""
+        step, diagnosis = _Step(launch=begin.launch, change=begin.change), begin.over
+        if diagnosis is None:
+            if self.keeper.is_spent:
+                self.keeper.finish("not-reached", f"the {self.keeper.spent_words} used up")
+                return None
+            launch = checked_launch(step.launch, self.environ, self.progress)
+            step = msgspec.structs.replace(step, launch=launch)
+            diagnosis = self._attempt(step, on_served)
+        while diagnosis is not None:
+            following = self._next(step.launch, diagnosis)
+            if following is None:
+                return None
+            failed = self._attempt(following, on_served)
+            if self.keeper.record.outcome == "not-reached":
+                return None
+            if following.is_experiment and following.change is not None:
+                flag = following.change.flag
+                diagnosis = concluded(diagnosis, step.launch, flag, served=failed is None)
+            else:
+                step, diagnosis = following, failed
+        return None if self.keeper.record.outcome == "not-reached" else step.launch
+
+    def _next(self, launch: Launch, diagnosis: Diagnosis) -> _Step | None:
         """The next command and its one change; None where the run has ended."""
+        while True:
+            choice = self._choice(launch, diagnosis)
+            advice = choice.advice
+            if advice is None and self.keeper.starts_left > 1:
+                test = experiment(diagnosis, launch, self._experiments())
+                if test is not None:
+                    return _Step(
+                        launch=changed(launch, test), change=change_of(launch, test, purpose="isolation")
+                    )
+            if advice is None or self.keeper.is_spent:
+                self.keeper.finish("not-reached", self._why_not(diagnosis, choice))
+                return None
+            self.keeper.tried |= tries(launch, advice)
+            change = change_of(launch, advice)
+            if self.confirm is None or change is None or self.confirm(change):
+                return _Step(launch=changed(launch, advice), change=change)
+
+    def _choice(self, launch: Launch, diagnosis: Diagnosis) -> Choice:
         bounds = self._bounds()
-        asked = question(
+        asked = self._question(launch, diagnosis, bounds)
+        request = asked if isinstance(asked, Unknown) else asked.request
+        return next_change(diagnosis, launch, request, self.keeper.tried, bounds)
+
+    def _question(self, launch: Launch, diagnosis: Diagnosis, bounds: Bounds) -> Question | Unknown:
+        return question(
             launch,
             diagnosis,
             bounds=bounds,
@@ -248,184 +251,87 @@ class _Loop:
             device=self.options.device,
             environ=self.environ,
         )
-        request = asked if isinstance(asked, Unknown) else asked.request
-        choice = next_change(diagnosis, launch, request, self.tried, bounds)
-        if choice.advice is None or self._starts_left() <= 0 or self._seconds_left() <= 0:
-            self.finish("not-reached", self._why_not(diagnosis, choice))
-            return None
-        self.tried |= tries(launch, choice.advice)
-        return changed(launch, choice.advice), change_of(launch, choice.advice)
 
-    def _start(self, launch: Launch, change: Change | None) -> Attempt:
-        """Start the next trial; the record has it before it begins, and its processes once they are there."""
-        n = 1 + max((trial.n for trial in self.record.trials), default=0)
-        self.progress.trial_started(n, shown(launch.argv, launch.env), _in_words(change))
-        self._note_pending(
-            Pending(
-                n=n,
-                argv=list(launch.argv),
-                env=dict(launch.env),
-                change=change,
-                boot=boot(),
-                tool=identify(os.getpid()),
-            )
-        )
-        self.folder = self.folder or self._log_folder()
+    def _attempt(self, step: _Step, on_served: Served | None) -> Diagnosis | None:
+        """Start it: None when it is proven (or was only an experiment, and served), else why it failed."""
+        launch = self.site.on_free_port(step.launch)
+        why_not = self.site.take_devices(launch, self.keeper.record.environment.get("vllm"))
+        if why_not is not None:
+            self.keeper.finish("not-reached", f"gpu-memory-taken: {why_not}")
+            return None
+        n = 1 + max((trial.n for trial in self.keeper.record.trials), default=0)
+        self.progress.trial_started(n, shown(launch.argv, launch.env), _in_words(step.change))
         attempt = Attempt(
             n,
             launch,
-            change=change,
+            change=step.change,
             environ=self.environ,
-            log_path=self.folder / f"trial-{n}.log",
+            log_path=self.keeper.begun(n, launch, step.change),
             progress=self.progress,
-            mark=f"{self.record.run}.{n}",
-            probe=self.probe,
-            beat=lambda: self._beat(attempt),
-            expectation=expectation(launch, [*self._earlier(launch), *self.record.trials]),
+            mark=f"{self.keeper.record.run}.{n}",
+            probe=self.site.probe,
+            beat=lambda: self.keeper.beat(attempt),
+            expectation=expectation(launch, self.keeper.earlier(launch)),
         )
-        self.seen_phases = -1
-        self._beat(attempt)
-        return attempt
+        self.keeper.beat(attempt)
+        return self._settled(attempt, step, on_served)
 
-    def _earlier(self, launch: Launch) -> list[Trial]:
-        """The newest trials of the same model, of all runs but this one."""
-        runs = self.journal.naming(launch.model) if launch.model else []
-        return [trial for record in runs if record.run != self.record.run for trial in record.trials]
-
-    def _beat(self, attempt: Attempt) -> None:
-        """Keep who runs and how long it has taken: at each phase, and now and then."""
-        phases = len(attempt.watch.phases)
-        pending = self.record.pending
-        if pending is None or (
-            phases == self.seen_phases and time.monotonic() < self.saved + _SAVE_EVERY_SECONDS
-        ):
-            return
-        self.seen_phases = phases
-        container = attempt.container
-        self._note_pending(
-            msgspec.structs.replace(
-                pending,
-                argv=list(attempt.launch.argv),
-                env=dict(attempt.launch.env),
-                processes=tree(attempt.process.reaper_pid),
-                container=[container[0], str(container[1])] if container else [],
-                log_path=str(attempt.log.path),
-            )
-        )
-
-    def _note_pending(self, pending: Pending) -> None:
-        self._update(pending=pending, tried=sorted(self.tried))
-        self.save()
-
-    def _on_free_port(self, launch: Launch) -> Launch:
-        """The launch on a free port: one that we chose may be changed again, the user's own may not.
-
-        Raises:
-            MachineError: somebody has taken the user's port.
-        """
-        asked = find_launch(self.record.command, self.environ)
-        if read_address(asked, self.environ).port_given:
-            return with_free_port(launch, self.environ)
-        address = read_address(launch, self.environ)
-        if is_free(address.host, address.port):
-            return launch
-        again = with_free_port(without_option(launch, "port"), self.environ)
-        self.progress.note(
-            f"port {address.port} is taken: using --port {read_address(again, self.environ).port}"
-        )
-        return again
-
-    def _device_is_free(self, launch: Launch) -> bool:
-        """Hold the devices, and wait until what was used there has been given back; False where the run has ended.
-
-        Raises:
-            MachineError: another fitserve holds a device.
-        """
-        self.probe = probe_for(launch, self.environ)
-        if self.record.kind != "demo":
-            self.locks.hold(lock_keys(self.probe), self.options.wait_seconds, self.progress.note)
-        if self.vacancy is None:
-            self.vacancy = Vacancy(self.probe)
-            return True
-        taken = self.vacancy.wait(self.options.free_seconds, self.progress.note)
-        for each in taken:
-            self.progress.note(each.words)
-        too_full = blocked(launch, taken, self.record.environment.get("vllm"))
-        if too_full is not None:
-            self.finish("not-reached", f"gpu-memory-taken: {too_full.words}")
-        return too_full is None
-
-    def finish(self, outcome: Outcome, reason: str, final: Launch | None = None) -> None:
-        """Close the record, and keep it."""
-        env = [f"{name}={value}" for name, value in final.env.items()] if final else []
-        self._update(
-            outcome=outcome,
-            reason=reason,
-            pending=None,
-            final_command=[*(["env", *env] if env else []), *final.argv] if final else None,
-        )
-        self.save()
-
-    def save(self) -> None:
-        """Keep the record without the keys in its commands; a journal that fails has said so, and the run goes on."""
-        self.saved = time.monotonic()
-        self._update(seconds=round(self.saved - self.started, 3))
-        self.journal.save(without_secrets(self.record))
-
-    def _try(self, attempt: Attempt, on_served: Served | None) -> Diagnosis | None:
-        """Judge one trial: None when it is proven, else why it failed."""
+    def _settled(self, attempt: Attempt, step: _Step, on_served: Served | None) -> Diagnosis | None:
         try:
-            trial = attempt.settle(self._limits())
-            if trial.outcome == "served":
+            trial = attempt.settle(self.keeper.limits())
+            if trial.outcome == "served" and not step.is_experiment:
                 trial = self._checked(attempt, trial)
-            self._keep(attempt, trial)
-            if trial.outcome == "served" and trial.cause is None:
-                self.finish("served", "every check passed", attempt.launch)
-                if on_served is not None:
-                    self.locks.release()
-                    on_served(self.record, attempt)
-                return None
+            self.keeper.keep(attempt, trial)
+            if trial.outcome != "served" or trial.cause is not None:
+                return trial.diagnosis
+            if not step.is_experiment:
+                self._proven(attempt, on_served)
         except KeyboardInterrupt:
             attempt.end()
-            if all(trial.n != attempt.n for trial in self.record.trials):
-                self._keep(attempt, attempt.stopped())
+            if not self.keeper.has(attempt.n):
+                self.keeper.keep(attempt, attempt.stopped())
             raise
         finally:
             attempt.end()
-        return trial.diagnosis
+        return None
+
+    def _proven(self, attempt: Attempt, on_served: Served | None) -> None:
+        if self.options.grow is None or on_served is not None:
+            self.keeper.finish("served", "every check passed", attempt.launch)
+        if on_served is not None:
+            self.site.release()
+            on_served(self.keeper.record, attempt)
 
     def _checked(self, attempt: Attempt, trial: Trial) -> Trial:
         """The served trial, with the cause that the checks have found."""
         self.progress.note(f"checking {attempt.address.url}")
         verification = prove(attempt, self.options, self.progress)
-        self._update(verification=verification)
+        self.keeper.update(verification=verification)
         if verification.passed:
             return msgspec.structs.replace(trial, cause=None)
         said = attempt.diagnosis("failed")
         diagnosis = said if said.failed else cause_of_failed_checks(verification, self.options)
         return msgspec.structs.replace(trial, cause=diagnosis.cause, diagnosis=diagnosis)
 
-    def _keep(self, attempt: Attempt, trial: Trial) -> None:
-        """Put a trial that is over into the record."""
-        attempt.memory.close()
-        trial = attempt.measured(trial)
-        self.progress.trial_ended(trial)
-        for note in trial.notes:
-            self.progress.note(f"trial {trial.n}: {note}")
-        if attempt.log.failure is not None:
-            self.progress.note(f"the log of trial {trial.n} is not complete: {attempt.log.failure}")
-        digest = self.journal.keep_log(attempt.log.path)
-        logs = {**self.record.logs, trial.n: digest} if digest else self.record.logs
-        version = trial.diagnosis.vllm_version if trial.diagnosis else None
-        known = {"vllm": version} if version else {}
-        self._update(
-            trials=[*self.record.trials, trial],
-            logs=logs,
-            environment={**self.record.environment, **known},
-            pending=None,
-            tried=sorted(self.tried),
-        )
-        self.save()
+    def _grown(self, proven: Launch) -> Launch:
+        """The launch with what was left spent, as far as that was proven too."""
+        for _ in range(self.options.grow_starts):
+            verification, last = self.keeper.record.verification, self.keeper.record.trials[-1].diagnosis
+            advice = None if last is None or self.keeper.is_spent else self._growth(proven, last)
+            if advice is None:
+                break
+            step = _Step(launch=changed(proven, advice), change=change_of(proven, advice, purpose="growth"))
+            if self._attempt(step, None) is not None:
+                self.keeper.update(verification=verification)
+                break
+            proven = step.launch
+        return proven
+
+    def _growth(self, proven: Launch, diagnosis: Diagnosis) -> Advice | None:
+        asked = self._question(proven, diagnosis, self._bounds())
+        if isinstance(asked, Unknown) or self.options.grow is None:
+            return None
+        return growth(asked.request, self.options.grow)
 
     def _bounds(self) -> Bounds:
         """The bounds, with the number of devices that the launch sees."""
@@ -434,7 +340,7 @@ class _Loop:
     def _observed(self, bounds: Bounds) -> list[Observed]:
         """What the trials before the last one have shown of the memory."""
         found = []
-        for trial in self.record.trials[:-1]:
+        for trial in self.keeper.record.trials[:-1]:
             if trial.diagnosis is None:
                 continue
             launch = find_launch([*(f"{name}={value}" for name, value in trial.env.items()), *trial.argv], {})
@@ -443,41 +349,20 @@ class _Loop:
                 found.append(asked.observed)
         return found
 
-    def _limits(self) -> Limits:
-        left = min(self.options.limits.start_seconds, self._seconds_left())
-        return msgspec.structs.replace(self.options.limits, start_seconds=max(left, 0.0))
-
-    def _starts_left(self) -> int:
-        """A trial that was broken off is made again, and counts once."""
-        return self.options.max_trials - sum(trial.outcome != "stopped" for trial in self.record.trials)
-
-    def _seconds_left(self) -> float:
-        if self.options.budget_seconds is None:
-            return float("inf")
-        return self.options.budget_seconds - (time.monotonic() - self.started)
+    def _experiments(self) -> frozenset[str]:
+        """The flags of the experiments that were made."""
+        changes = [trial.change for trial in self.keeper.record.trials]
+        return frozenset(change.flag for change in changes if change and change.purpose == "isolation")
 
     def _why_not(self, diagnosis: Diagnosis, choice: Choice) -> str:
         what = f"{diagnosis.cause}: {diagnosis.message}"
         if choice.advice is not None:
-            spent = "time is" if self._seconds_left() <= 0 else f"{self.options.max_trials} trials are"
-            return f"{what}; the {spent} used up; next would be {_advice_in_words(choice.advice)}"
+            next_words = _advice_in_words(choice.advice)
+            return f"{what}; the {self.keeper.spent_words} used up; next would be {next_words}"
         reasons = [f"{_advice_in_words(each.advice)}: {each.reason}" for each in choice.skipped]
         passed_over = f" ({'; '.join(reasons)})" if reasons else ""
         reachable = f"; {choice.reachable}" if choice.reachable else ""
         return f"{what}; nothing is left to change{passed_over}{reachable}"
-
-    def _log_folder(self) -> Path:
-        if self.options.log_dir is not None:
-            return self.options.log_dir
-        try:
-            return Path(tempfile.mkdtemp(prefix=f"fitserve-{self.record.run}-"))
-        except OSError as error:
-            raise MachineError(
-                f"there is no place for logs: {error.strerror}", hint="name a folder with --log-dir"
-            ) from error
-
-    def _update(self, **changes: object) -> None:
-        self.record = msgspec.structs.replace(self.record, **changes)
 
 
 def _in_words(change: Change | None) -> str:
@@ -490,3 +375,7 @@ def _in_words(change: Change | None) -> str:
 
 def _advice_in_words(advice: Advice) -> str:
     return advice.action or f"{advice.flag} {advice.to}"
+
+
+def _grown_words(proven: Launch, grown: Launch) -> str:
+    return "every check passed" + ("" if grown == proven else ", and again with what was left spent")

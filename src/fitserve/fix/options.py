@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from fitserve.fix.grow import Aim
 from fitserve.trial.choice import Bounds
 from fitserve.trial.vacancy import WAIT_SECONDS
 from fitserve.trial.watch import Limits
@@ -21,6 +22,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         request_deadline_seconds: for each request of the checks.
         model: the name that clients will send; None for whatever is served.
         device: the devices' name, where no driver tells it; None to ask the driver and the log.
+        vllm_version: the release, where nothing shows it before the start.
+        grow: what to spend what is left on after the proof; None to leave it.
+        grow_starts: the most starts for that.
         log_dir: where the trials' output is kept; None for a folder of its own, which goes when the journal has it.
         wait_seconds: how long another fitserve may keep a device.
         free_seconds: how long a device may take after a trial until its memory is free again.
@@ -33,6 +37,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     request_deadline_seconds: float = 120.0
     model: str | None = None
     device: str | None = None
+    vllm_version: str | None = None
+    grow: Aim | None = None
+    grow_starts: int = 1
     log_dir: Path | None = None
     wait_seconds: float = 0.0
     free_seconds: float = WAIT_SECONDS

@@ -17,8 +17,12 @@ _STAGES: dict[str, Stage] = {
     "model-name-unknown": "request",
     "request-too-long": "request",
     "request-never-scheduled": "serving",
+    "preemption-thrash": "serving",
 }
 """The causes that a check can name by itself."""
+
+_SHORT_OF_CACHE = ("waiting-for-kv-cache", "not-at-once")
+"""Requests of the goal that did not run at once: the cache, or the number of sequences, is too small for that load."""
 
 
 def prove(attempt: Attempt, options: Options, progress: Progress) -> Verification:
@@ -67,6 +71,8 @@ def cause_of_failed_checks(verification: Verification, options: Options) -> Diag
 
 def _cause(check: Check) -> str:
     """The cause behind a failed check; ``unrecognised-error`` where it is none of the known ones."""
+    if check.error_type in _SHORT_OF_CACHE:
+        return "preemption-thrash"
     return check.error_type if check.error_type in _STAGES else "unrecognised-error"
 
 

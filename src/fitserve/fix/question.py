@@ -89,8 +89,8 @@ def question(
 
 @cache
 def _read(model: str, revision: str | None) -> Checkpoint:
-    """A model's files; they do not change while a command is being fixed."""
-    return read_checkpoint(model, revision=revision)
+    """A model's files, which do not change while a command is being fixed; vLLM has fetched what it needs of the Hub's."""
+    return read_checkpoint(model, revision=revision, fetch=False)
 
 
 def _device(calibration: Calibration, name: str | None) -> tuple[Device, int | None]:

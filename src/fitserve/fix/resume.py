@@ -98,12 +98,13 @@ def begin_again(record: Record, command: Sequence[str]) -> Begin:
     """
     if not record.trials:
         return Begin(launch=find_launch(command, os.environ))
-    last = record.trials[-1]
+    steps = [trial for trial in record.trials if trial.change is None or trial.change.purpose == "fix"]
+    last = steps[-1] if steps else record.trials[-1]
     over = None if last.outcome == "stopped" else last.diagnosis
     if any(_is_gone(word) for word in last.argv):
         # A copy of a script or a config file lay beside the logs, and has gone with the temporary folder.
         launch = find_launch(command, os.environ)
-        for change in (trial.change for trial in record.trials if trial.change is not None):
+        for change in (trial.change for trial in steps if trial.change is not None):
             launch = changed(launch, Advice(flag=change.flag, to=change.to, why=change.why))
         return Begin(launch=launch, change=last.change, over=over)
     secrets = _secrets_of(record.command, command)

@@ -125,6 +125,8 @@ def comparisons(trial: Trial, before: Trial | None) -> list[Comparison]:
 def _predictions(trial: Trial, before: Trial | None) -> Mapping[str, Any]:
     if trial.change is None or before is None or before.diagnosis is None:
         return {}
+    if trial.change.predicted:
+        return trial.change.predicted
     for advice in before.diagnosis.advice:
         if (advice.flag, advice.to) == (trial.change.flag, trial.change.to):
             return advice.predicted

@@ -8,7 +8,7 @@ import msgspec
 from fitserve.diagnose.finding import Advice, Cost, Diagnosis
 from fitserve.facts.command import Launch, is_variable, variable
 from fitserve.facts.command_edit import with_option, with_variable, with_words
-from fitserve.trial.outcome import Change
+from fitserve.trial.outcome import Change, Purpose
 
 COSTS = get_args(Cost)
 """Cheapest first."""
@@ -92,7 +92,7 @@ def changed(launch: Launch, advice: Advice) -> Launch:
     return with_option(launch, flag, advice.to)
 
 
-def change_of(launch: Launch, advice: Advice) -> Change | None:
+def change_of(launch: Launch, advice: Advice, *, purpose: Purpose = "fix") -> Change | None:
     """The change in words and numbers, with the value that the command had; None where it is started again as it is."""
     if advice.action == RETRY:
         return None
@@ -103,6 +103,8 @@ def change_of(launch: Launch, advice: Advice) -> Change | None:
         to=advice.to,
         why=advice.why,
         cost=advice.cost,
+        purpose=purpose,
+        predicted=advice.predicted,
     )
 
 

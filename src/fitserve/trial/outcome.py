@@ -10,6 +10,10 @@ State = Literal["served", "failed", "silent", "timed-out", "stopped"]
 """How a trial ended: it answered; it died; it said nothing for too long; it took too long; we were told to stop."""
 
 
+Purpose = Literal["fix", "isolation", "growth"]
+"""Why a change is made: to get it to serve; to find out what fails, without keeping it; to spend what is left."""
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The one difference between a trial and the one before it.
 
@@ -19,6 +23,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         to: the new value.
         why: the arithmetic in one sentence.
         cost: what it costs.
+        purpose: why it is made.
+        predicted: what should be seen with it, by name (``kv_cache_tokens``).
     """
 
     flag: str
@@ -26,6 +32,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     to: Scalar = None
     why: str = ""
     cost: str = "free"
+    purpose: Purpose = "fix"
+    predicted: dict[str, Any] = {}
 
 
 class PhaseTime(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from huggingface_hub import SafetensorsRepoMetadata
 
 
-def read_hub(model: str, revision: str | None = None) -> Checkpoint:
+def read_hub(model: str, revision: str | None = None, *, fetch: bool = True) -> Checkpoint:
     """The checkpoint of a Hub id. What lies in the local cache is read there.
 
     Args:
         model: ``ORG/NAME``.
         revision: a branch, tag or commit.
+        fetch: False to ask no network.
 
     Raises:
         InputError: ``huggingface_hub`` is not installed, or the Hub does not give the model.
@@ -36,18 +37,18 @@ def read_hub(model: str, revision: str | None = None) -> Checkpoint:
             hint='install it (pip install "fitserve[hub]"), or give a local directory',
         ) from error
     try:
-        config = Path(hf_hub_download(model, "config.json", revision=revision))
+        config = Path(hf_hub_download(model, "config.json", revision=revision, local_files_only=not fetch))
     except (EntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
         raise _refused(model, error) from error
     for name in ("hf_quant_config.json", "model.safetensors.index.json"):
         try:
-            hf_hub_download(model, name, revision=revision)
+            hf_hub_download(model, name, revision=revision, local_files_only=not fetch)
         except (EntryNotFoundError, HfHubHTTPError, OSError, ValueError):
             continue
     checkpoint = read_directory(config.parent)
     if checkpoint.tensors:
         return msgspec.structs.replace(checkpoint, source=model)
-    tensors = _remote_tensors(model, revision)
+    tensors = _remote_tensors(model, revision) if fetch else {}
     size = sum(tensor.size_bytes for tensor in tensors.values()) if tensors else checkpoint.size_bytes
     return msgspec.structs.replace(
         checkpoint,

@@ -10,12 +10,13 @@ from fitserve.facts.checkpoint.local import read_directory, read_gguf_file
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 
-def read_checkpoint(path_or_id: str, *, revision: str | None = None) -> Checkpoint:
+def read_checkpoint(path_or_id: str, *, revision: str | None = None, fetch: bool = True) -> Checkpoint:
     """Read what a model's files say, without its weights. What exists locally is read locally and nothing is fetched.
 
     Args:
         path_or_id: a directory with ``config.json``, a GGUF file, or an id on the Hub.
         revision: a branch, tag or commit on the Hub.
+        fetch: False to ask no network: of the Hub's models only those that lie in the local cache.
 
     Raises:
         InputError: it is none of these, it is damaged, or the Hub does not give it.
@@ -37,7 +38,7 @@ def read_checkpoint(path_or_id: str, *, revision: str | None = None) -> Checkpoi
         )
     from fitserve.facts.checkpoint.hub import read_hub
 
-    return read_hub(path_or_id, revision)
+    return read_hub(path_or_id, revision, fetch=fetch)
 
 
 def _read_file(path: Path) -> Checkpoint:
