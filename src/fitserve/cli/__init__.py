@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "the page of one cause, or the list",
     "fix": "start it, change one thing at a time until it serves, and prove it",
     "plan": "will it start, how long a context, how many at once, which settings",
+    "redact": "the text without anything private",
     "report": "one run as text or JSON",
     "run": "start it unchanged under supervision",
     "runs": "what was tried",

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from fitserve.cli.options import Output, output_options
 from fitserve.diagnose.finding import Diagnosis
@@ -17,13 +18,20 @@ _NOT_A_LOG = "not-a-vllm-log"
 @click.command()
 @click.argument("places", nargs=-1, metavar="[FILE|DIR|-]...")
 @click.option("--follow", is_flag=True, help="Read a growing log, and speak as soon as the cause is certain.")
+@click.option(
+    "--redact/--no-redact",
+    "redact",
+    default=None,
+    help="Hide names, addresses and keys in the answer; on where -o writes it to a file.",
+)
 @output_options
-def command(places: tuple[str, ...], follow: bool, output: Output) -> int:
+def command(places: tuple[str, ...], follow: bool, redact: bool | None, output: Output) -> int:
     """Why did this start-up (or this server) fail.
 
     FILE may be gzipped; - is the standard input. A DIR, or several files, give a table of causes.
     """
     names = places or _piped()
+    output = msgspec.structs.replace(output, redacted=output.path is not None if redact is None else redact)
     if follow:
         return _follow(names, output)
     if len(names) == 1 and not Path(names[0]).is_dir():
@@ -48,6 +56,7 @@ def _one(name: str, output: Output) -> int:
 
 def _answer(diagnosis: Diagnosis, name: str, output: Output) -> int:
     """Print the diagnosis and return the exit code that belongs to it."""
+    diagnosis, name = output.leaving((diagnosis, name))
     if diagnosis.cause == _NOT_A_LOG:
         if output.as_json:
             output.emit(diagnosis, str)
@@ -89,7 +98,8 @@ def _many(names: tuple[str, ...], output: Output) -> int:
             where=", ".join(names),
             hint="logs are *.log, *.txt, *.gz and text without a suffix",
         )
-    output.emit(found, lambda: render_triage(found, width=_width(output)))
+    shown = output.leaving(found)
+    output.emit(shown, lambda: render_triage(shown, width=_width(output)))
     causes = {group.cause for group in found.groups}
     if not causes - {_NOT_A_LOG}:
         return InputError.exit_code

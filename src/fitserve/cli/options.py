@@ -24,12 +24,23 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         color: when to colour the text.
         quiet: no progress on stderr, no text beyond the answer.
         path: a file to write the answer to; None is stdout.
+        redacted: names, addresses and keys are hidden in the answer.
     """
 
     as_json: bool
     color: Color
     quiet: bool
     path: Path | None
+    redacted: bool = False
+
+    def leaving(self, value: Any) -> Any:
+        """The value as it may leave: without anything private where that is asked for."""
+        if not self.redacted:
+            return value
+        from fitserve.report.redact.own import own_names
+        from fitserve.report.redact.redactor import Redactor
+
+        return Redactor(own_names=own_names()).value(value)
 
     @property
     def colored(self) -> bool:

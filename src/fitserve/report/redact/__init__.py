@@ -1,0 +1,1 @@
+"""Text and values without anything private, and still good for a diagnosis."""

@@ -1,0 +1,235 @@
+"""Which machines: addresses, and names of hosts, where something says that it is one."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from fitserve.report.redact.known import is_ordinary
+from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule
+
+_PUBLIC = frozenset(
+    b"""huggingface.co hf.co hf.space github.com githubusercontent.com github.io gitlab.com vllm.ai pytorch.org nvidia.com nvcr.io amd.com intel.com
+    python.org pypi.org pythonhosted.org readthedocs.io readthedocs.org docker.io docker.com ghcr.io quay.io gcr.io k8s.io kubernetes.io ray.io
+    anyscale.com openai.com anthropic.com mistral.ai modelscope.cn modelscope.ai kaggle.com wandb.ai arxiv.org google.com googleapis.com
+    microsoft.com apache.org gnu.org kernel.org debian.org ubuntu.com redhat.com anaconda.org anaconda.com conda.io tensorflow.org numpy.org
+    scipy.org pydantic.dev fastapi.tiangolo.com tiangolo.com starlette.io uvicorn.org json-schema.org w3.org wikipedia.org stackoverflow.com
+    example.com example.org example.net opentelemetry.io prometheus.io grafana.com slurm.schedmd.com deepseek.com qwen.ai meta.com llama.com
+    developer.mozilla.org mozilla.org cloudflare.com aka.ms medium.com run.ai xformers.ai outlines.dev astral.sh docs.rs rust-lang.org
+    openapis.org ietf.org rfc-editor.org spdx.org opensource.org creativecommons.org perfetto.dev triton-lang.org""".split()
+)
+_LOCAL = frozenset(
+    b"localhost localhost.localdomain ip6-localhost host.docker.internal host.containers.internal vllm hostname host server none broadcasthost".split()
+)
+_HOST = rb"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,251}[A-Za-z0-9])?)"
+_NO_HOST = re.compile(
+    rb"(?i)[\d.\-]+|.*\.(?:py|so|cu|cuh|cpp|h|json|yaml|yml|toml|txt|log|safetensors|bin|md|html|whl|sh|pt|gguf|model|service|sock)|v?\d+(?:\.\d+)+\S*|0x[0-9a-f]+"
+)
+_IP6 = re.compile(
+    rb"(?<![A-Za-z0-9_:.])(?P<ip>(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}){1,7}|(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}|(?:[0-9A-Fa-f]{1,4}:){1,7}:)(?![A-Za-z0-9_]|:[A-Za-z0-9_:])"
+)
+
+
+def network_rules() -> list[Rule]:
+    """Addresses first: what is no address may be a name."""
+    return [
+        Rule(
+            pattern=re.compile(
+                BEFORE + rb"(?<!:)(?P<mac>[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2}){5})(?![:\-]?[0-9A-Fa-f])"
+            ),
+            replace=_mac,
+            probe=rb"(?:[0-9A-Fa-f]{2}[:\-]){5}[0-9A-Fa-f]{2}",
+        ),
+        Rule(pattern=_IP6, replace=_ip6, probe=rb"[0-9A-Fa-f]::|(?:[0-9A-Fa-f]{1,4}:){4}"),
+        Rule(
+            pattern=re.compile(
+                rb"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.\-]{1,20})://(?:[^\s/@\"'<>]*@)?"
+                + _HOST
+                + rb"(?=$|[^A-Za-z0-9.\-]|[.\-]+(?:$|[^A-Za-z0-9]))"
+            ),
+            replace=_url,
+            probe=rb"://[A-Za-z0-9]|://[^ \t\n/]+@[A-Za-z0-9]",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?<![A-Za-z0-9_.\-])(?P<name>(?i:hostname|nodename|host_name|node_name|spec\.nodename))(?:\\{0,3}[\"'])?\s{0,3}[=:]\s{0,3}(?:\\{0,3}[\"'])?"
+                + _HOST
+                + rb"(?![A-Za-z0-9_(])"
+            ),
+            replace=host("host", any_word=True),
+            probe=rb"(?:hostname|nodename|host_name|node_name)[\\\"']{0,4}[ \t]{0,3}[=:]",
+            caseless=True,
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?<![A-Za-z0-9_.\-])(?:(?i:host|server|node|peer|addr|address|(?:master|local|remote|head|node|bind|data_parallel|dp_master)[_\-](?:addr|address|host|node|ip)|"
+                rb"rdzv[_\-]endpoint|rendezvous|endpoint|registry|domain|server_name|dns_name|gateway|nodelist|gcs_address))"
+                rb"(?:(?:\\{0,3}[\"'])?[ \t]{0,3}[=:][ \t]{0,3}| (?=[\"']?[A-Za-z]+[0-9.\-]))(?:\\{0,3}[\"'])?"
+                + _HOST
+                + rb"(?![A-Za-z0-9_(/])"
+            ),
+            replace=host("host"),
+            probe=rb"(?:host|server|node|peer|addr|address|ip|endpoint|rendezvous|registry|domain|server_name|dns_name|gateway|nodelist)(?:[\\\"']{0,4}[ \t]{0,3}[=:]| [\"']?[a-z]+[0-9.\-])",
+            caseless=True,
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+\-Z]+) (?P<syslog>[A-Za-z0-9][A-Za-z0-9.\-]*) [A-Za-z][\w./@\-]*\[\d+\]:"
+            ),
+            replace=host("syslog", any_word=True),
+            probe=rb"^[A-Z0-9][a-z0-9]{2}.{12,40} [A-Za-z][A-Za-z0-9_./@\-]*\[[0-9]+\]:",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?m)(?:^|\s|\| )" + _HOST + rb"(?=:\d+:\d+ \[\d+\] NCCL)|"
+                rb"^Linux (?P<uname>[A-Za-z0-9][A-Za-z0-9.\-]*) \d+\.\d+\.\d+|"
+                rb"\bsrun: error: (?P<srun>[A-Za-z0-9][A-Za-z0-9.\-]*): |\bJOB \d+ ON (?P<job>[A-Za-z0-9][A-Za-z0-9.\-]*)|"
+                rb"\bto (?P<node>[A-Za-z0-9][A-Za-z0-9.\-]*)$"
+            ),
+            replace=_said,
+            probe=rb" NCCL |^Linux |srun: error|JOB [0-9]+ ON |assigned ",
+        ),
+        Rule(
+            pattern=re.compile(
+                BEFORE
+                + rb"(?<![/@.\-])(?P<host>ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?:\.[A-Za-z0-9.\-]*[A-Za-z0-9])?|"
+                rb"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.)+(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa))(?![A-Za-z0-9_\-(\[])(?!\.[A-Za-z0-9_])"
+            ),
+            replace=_domain,
+            probe=rb"ip-[0-9]{1,3}-[0-9]{1,3}-|[A-Za-z0-9]\.(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa)",
+        ),
+    ]
+
+
+def host(group: str, *, any_word: bool = False) -> Replace:
+    """Replace the name of a host, and hide it from now on.
+
+    Args:
+        group: the group with the name.
+        any_word: a plain word is a name here; elsewhere a name has a digit, a point or a hyphen.
+    """
+
+    def replace(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+        name = match[group]
+        if name and is_private(name, memory) and (any_word or re.search(rb"[0-9.\-]", name)):
+            yield *match.span(group), _label(name, memory)
+
+    return replace
+
+
+def is_private(name: bytes, memory: Memory) -> bool:
+    """True for a host's name that is neither everyone's nor something else."""
+    lowered = name.lower().rstrip(b".")
+    if lowered in _LOCAL or memory.names.is_label(name) or _NO_HOST.fullmatch(name) or is_public(lowered):
+        return False
+    return b"." in name or b"-" in name or not is_ordinary(name)
+
+
+def is_public(lowered: bytes) -> bool:
+    """True for hosts that everyone's log names, and their subdomains."""
+    labels = lowered.split(b".")
+    return any(b".".join(labels[at:]) in _PUBLIC for at in range(len(labels) - 1))
+
+
+def _label(name: bytes, memory: Memory) -> bytes:
+    lowered = name.lower()
+    memory.known.learn("host", name)
+    first = lowered.partition(b".")[0]
+    if re.search(rb"\d", first) and len(first) >= 5 and first != lowered:
+        memory.known.learn("host", first)
+    return memory.names.label("host", lowered)
+
+
+def _ip6(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    text = match["ip"]
+    try:
+        address = ipaddress.IPv6Address(text.decode())
+    except ValueError:
+        return
+    is_short = len(text) < 6 and not text.lower().startswith((b"fe8", b"fd", b"fc", b"20"))
+    if (
+        address.is_loopback
+        or address.is_unspecified
+        or is_short
+        or text.lower() in (b"2001:4860:4860::8888", b"2001:4860:4860::8844")
+    ):
+        return
+    yield *match.span("ip"), memory.names.label("ip6", str(address).encode())
+
+
+def _mac(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    text = match["mac"].lower().replace(b"-", b":")
+    if text not in (b"00:00:00:00:00:00", b"ff:ff:ff:ff:ff:ff"):
+        yield *match.span("mac"), memory.names.label("mac", text)
+
+
+_BUCKETS = frozenset(
+    (
+        b"s3",
+        b"s3a",
+        b"gs",
+        b"gcs",
+        b"az",
+        b"abfs",
+        b"abfss",
+        b"wasb",
+        b"wasbs",
+        b"oss",
+        b"cos",
+        b"r2",
+        b"obs",
+        b"hdfs",
+    )
+)
+_NOT_HOSTS = frozenset(
+    (
+        b"file",
+        b"docker",
+        b"containerd",
+        b"cri-o",
+        b"dockershim",
+        b"unix",
+        b"ipc",
+        b"inproc",
+        b"tls",
+        b"pod",
+        b"memory",
+        b"redacted",
+    )
+)
+
+
+def _url(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    name, scheme = match["host"], match["scheme"].lower()
+    if scheme in _NOT_HOSTS:
+        return
+    if scheme in _BUCKETS:
+        if not memory.names.is_label(name):
+            memory.known.learn("bucket", name)
+            yield *match.span("host"), memory.names.label("bucket", name)
+        return
+    if is_private(name, memory):
+        yield *match.span("host"), _label(name, memory)
+
+
+def _said(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    for group in ("host", "uname", "srun", "job", "node"):
+        if match[group]:
+            if group == "node" and b"assigned" not in match.string[: match.start()]:
+                continue
+            yield from host(group, any_word=True)(match, memory)
+
+
+def _domain(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    name = match["host"]
+    labels = name.lower().split(b".")
+    needs_more = labels[-1] in (b"internal", b"local", b"svc", b"consul", b"arpa")
+    if (
+        needs_more
+        and not re.search(rb"[0-9\-]", name)
+        and labels[-2:] not in ([b"cluster", b"local"], [b"compute", b"internal"])
+    ):
+        return
+    if needs_more and labels[0] in (b"torch", b"google", b"jax", b"numpy", b"vllm", b"python", b"threading"):
+        return
+    if is_private(name, memory):
+        yield *match.span("host"), _label(name, memory)

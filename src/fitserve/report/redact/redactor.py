@@ -1,0 +1,250 @@
+"""Reads text in blocks, finds the lines that can hold something private, and puts pseudonyms in its place.
+
+All probes are searched for at once in a block of bytes (hyperscan, gigabytes a second); only lines with a hit are given to the rules that
+the hit belongs to. What was learned on the way is hidden in the whole block. Memory is bounded: a block, and the pseudonyms.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, BinaryIO
+
+from fitserve.facts.reading.stream import chunks, cut
+from fitserve.report.redact.addresses import without_addresses
+from fitserve.report.redact.cluster import cluster_rules
+from fitserve.report.redact.content import content_rules
+from fitserve.report.redact.known import Known
+from fitserve.report.redact.models import model_rules
+from fitserve.report.redact.named import named_rules
+from fitserve.report.redact.network import network_rules
+from fitserve.report.redact.paths import path_rules
+from fitserve.report.redact.people import people_rules
+from fitserve.report.redact.pseudonyms import Pseudonyms
+from fitserve.report.redact.rule import Edit, Memory, Rule
+from fitserve.report.redact.tokens import token_kinds, token_rules
+from fitserve.report.redact.wrapped import rewrapped, wrap_in
+
+BLOCK_BYTES = 1 << 20
+"""A text up to this size is known as a whole before its first line is written."""
+
+KINDS = token_kinds() | {
+    "account", "basic-auth", "bearer-token", "bucket", "container", "cookie", "device", "dir", "email", "env-value", "file", "host", "ip", "ip6",
+    "mac", "model", "namespace", "password", "pod", "query-secret", "secret", "serial", "text", "token-ids", "url-password", "user",
+}  # fmt: skip
+"""Every kind that a pseudonym can have."""
+
+_KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = re.compile(rb"[A-Za-z0-9+/]{4,}={0,2}")
+_LONGEST_KEY_LINES = 200
+
+
+class Redactor:
+    """Hides what is private; the same thing has the same pseudonym in everything that one redactor reads.
+
+    Args:
+        hide_models: names of models too, except those of well-known makers.
+        own_names: names to hide wherever they stand alone, by kind (``user``, ``host``).
+    """
+
+    def __init__(self, *, hide_models: bool = False, own_names: Iterable[tuple[str, str]] = ()) -> None:
+        self._memory = Memory(names=Pseudonyms(KINDS), known=Known())
+        self._rules = _rules(hide_models)
+        self._search = _compiled(hide_models)
+        self._key_column = -1
+        self._key_lines = 0
+        for kind, name in own_names:
+            self._memory.known.learn(kind, name.encode(errors="surrogateescape"))
+
+    def text(self, text: str) -> str:
+        """The text without anything private."""
+        return self._block(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+    def value(self, value: Any) -> Any:
+        """The same for a value: texts in structs, lists and mappings; what a secret's name holds is hidden whatever it looks like."""
+        from fitserve.report.redact.values import redacted
+
+        return redacted(value, self.text)
+
+    def stream(self, source: BinaryIO, sink: BinaryIO) -> None:
+        """Copy a stream of any bytes; UTF-16 becomes UTF-8, a line of more than a MiB loses its middle."""
+        wrap = None
+        for number, block in enumerate(_blocks(chunks(source))):
+            wrap = wrap_in(block) if number == 0 else wrap
+            sink.write(self._block(block) if wrap is None else rewrapped(block, wrap, self._block))
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """For each kind that was met: how many different values, and how often they stood there."""
+        return self._memory.names.counts()
+
+    def _block(self, block: bytes) -> bytes:
+        hits: list[tuple[int, int]] = []
+        self._search.scan(block, lambda rule, _start, end, _flags, _context: hits.append((end, rule)))
+        if hits or self._key_column >= 0:
+            block = self._edited(block, hits)
+        return self._without_known(without_addresses(block, self._memory))
+
+    def _edited(self, block: bytes, hits: list[tuple[int, int]]) -> bytes:
+        pieces: list[bytes] = []
+        done = 0
+        if self._key_column >= 0:
+            done = self._key_body(block, 0, pieces)
+        for start, end, rules in _lines(block, hits):
+            if end < done:
+                continue
+            line = block[start:end]
+            edits = self._line_edits(block, start, line, rules)
+            for at, stop, new in edits:
+                if start + at >= done:
+                    pieces += (block[done : start + at], new)
+                    done = start + stop
+            begins = _KEY_BEGINS.search(line)
+            if begins and b"-----END" not in line[begins.end() :]:
+                self._key_column, self._key_lines = begins.start(), 0
+                pieces.append(block[done : end + 1])
+                done = self._key_body(block, end + 1, pieces)
+        pieces.append(block[done:])
+        return b"".join(pieces)
+
+    def _line_edits(self, block: bytes, start: int, line: bytes, rules: set[int]) -> list[Edit]:
+        edits: list[Edit] = []
+        for which in sorted(rules) if len(rules) > 1 else rules:
+            rule = self._rules[which]
+            piece = line if rule.lines == 1 else _with_next(block, start, len(line))
+            for match in rule.pattern.finditer(piece):
+                for edit in rule.replace(match, self._memory):
+                    _add(edit, edits)
+        if len(edits) > 1:
+            edits.sort()
+        return edits
+
+    def _key_body(self, block: bytes, start: int, pieces: list[bytes]) -> int:
+        """Hide the lines of a private key from a place on; returns where ordinary text goes on."""
+        while start < len(block):
+            end = block.find(b"\n", start)
+            end = len(block) if end < 0 else end
+            line = block[start:end]
+            self._key_lines += 1
+            if b"-----END" in line or self._key_lines > _LONGEST_KEY_LINES:
+                self._key_column = -1
+                return start
+            body = line[self._key_column :].strip(b" \t\r\"',+\\n")
+            at = line.rfind(body) if body else 0
+            if not _KEY_BODY.fullmatch(body):
+                words = line.split()
+                body = words[-1] if words and len(words[-1]) >= 40 else b""
+                at = line.rfind(body)
+            if _KEY_BODY.fullmatch(body):
+                line = line[:at] + self._memory.names.label("private-key", body) + line[at + len(body) :]
+            pieces.append(line + block[end : end + 1])
+            start = end + 1
+        return len(block)
+
+    def _without_known(self, block: bytes) -> bytes:
+        found = self._memory.known.found(block)
+        if not found:
+            return block
+        pieces: list[bytes] = []
+        done = 0
+        for start, end, kind in found:
+            pieces += (block[done:start], self._memory.names.label(kind, _same(kind, block[start:end])))
+            done = end
+        return b"".join((*pieces, block[done:]))
+
+
+def _add(edit: Edit, edits: list[Edit]) -> None:
+    """Add an edit, unless it overlaps earlier ones; where it covers them and more, it takes their place."""
+    start, end, _ = edit
+    in_the_way = [one for one in edits if one[0] < end and start < one[1]]
+    if in_the_way:
+        if not all(start <= one[0] and one[1] <= end for one in in_the_way) or in_the_way[0][:2] == (
+            start,
+            end,
+        ):
+            return
+        edits[:] = [one for one in edits if one not in in_the_way]
+    edits.append(edit)
+
+
+def _same(kind: str, value: bytes) -> bytes:
+    return value.lower() if kind == "host" else value
+
+
+def _with_next(block: bytes, start: int, length: int) -> bytes:
+    end = block.find(b"\n", start + length + 1)
+    return block[start : len(block) if end < 0 else end]
+
+
+def _lines(block: bytes, hits: list[tuple[int, int]]) -> Iterator[tuple[int, int, set[int]]]:
+    """The lines with hits, in order: where each begins and ends, and the rules that may apply."""
+    hits.sort()
+    end = -1
+    start = 0
+    rules: set[int] = set()
+    for at, rule in hits:
+        if at > end + 1 or end < 0:
+            if rules:
+                yield start, end, rules
+            start = block.rfind(b"\n", 0, at - 1) + 1
+            end = block.find(b"\n", at - 1)
+            end = len(block) if end < 0 else end
+            rules = set()
+        rules.add(rule)
+    if rules:
+        yield start, end, rules
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Blocks of whole lines."""
+    rest: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        end = piece.rfind(b"\n") + 1
+        if size + len(piece) >= BLOCK_BYTES and end:
+            yield b"".join([*rest, piece[:end]])
+            rest, size = [piece[end:]], len(piece) - end
+            continue
+        rest.append(piece)
+        size += len(piece)
+        if size > 4 * BLOCK_BYTES:
+            rest = [_shortened(b"".join(rest))]
+            size = len(rest[0])
+    if size:
+        yield b"".join(rest)
+
+
+def _shortened(block: bytes) -> bytes:
+    head, newline, tail = block.rpartition(b"\n")
+    return head + newline + cut(tail)
+
+
+@cache
+def _rules(hide_models: bool) -> tuple[Rule, ...]:
+    return (
+        *content_rules(),
+        *token_rules(),
+        *named_rules(),
+        *people_rules(),
+        *(model_rules() if hide_models else ()),
+        *cluster_rules(),
+        *path_rules(),
+        *network_rules(),
+    )
+
+
+@cache
+def _compiled(hide_models: bool) -> Any:
+    import hyperscan
+
+    rules = _rules(hide_models)
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    database.compile(
+        expressions=[rule.probe for rule in rules],
+        ids=list(range(len(rules))),
+        flags=[
+            hyperscan.HS_FLAG_PREFILTER
+            | hyperscan.HS_FLAG_MULTILINE
+            | (hyperscan.HS_FLAG_CASELESS if rule.caseless else 0)
+            for rule in rules
+        ],
+    )
+    return database
