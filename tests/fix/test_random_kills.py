@@ -35,7 +35,7 @@ def processes_of(tool: int) -> dict[str, list[int]]:
             reapers.add(process.pid)
         elif any(word.endswith("fake_vllm.py") for word in words):
             found["vllm"].append(process.pid)
-        elif "-c" in words:
+        elif any(word.startswith("import time; time.sleep") for word in words):
             found["worker"].append(process.pid)
     return found
 

@@ -145,9 +145,10 @@ def test_the_program_may_tidy_up(tmp_path: Path) -> None:
 def test_a_signal_is_handed_on(tmp_path: Path) -> None:
     """The program gets the signal that the tool was told to hand on."""
     code = (
-        "import signal\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: print('usr1', flush=True))\n"
-        "print('ready', flush=True); signal.pause()"
+        "import signal, time\n"
+        "def told(*_): print('usr1', flush=True); raise SystemExit(0)\n"
+        "signal.signal(signal.SIGUSR1, told)\n"
+        "print('ready', flush=True); time.sleep(600)"
     )
     process = start(code, tmp_path / "log")
     wait_for(tmp_path / "log", b"ready")
