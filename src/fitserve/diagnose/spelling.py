@@ -46,6 +46,11 @@ def act(action: str, why: str, cost: Cost = "free", option: str | None = None) -
     return Advice(action=action, cost=cost, why=why, option=option)
 
 
+def drop(action: str, flag: str, why: str, option: str | None = None) -> Advice:
+    """One option taken out of the command."""
+    return Advice(action=action, flag=flag, direction="set", why=why, option=option)
+
+
 def avoid(flag: str, direction: Direction | None, why: str) -> NotAdvised:
     """A change of a flag that does not help."""
     return NotAdvised(flag=flag, direction=direction, why=why)

@@ -16,6 +16,9 @@ COSTS = get_args(Cost)
 RETRY = "retry"
 """The one action that the loop can carry out: the same command again, once."""
 
+REMOVALS = ("remove-flag", "drop-quantization-flag")
+"""The actions that take the option which they name out of the command."""
+
 _DEVICE_FLAGS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 Try = tuple[str, str]
@@ -132,7 +135,7 @@ def objection(advice: Advice, launch: Launch, tried: set[Try], bounds: Bounds) -
     flag = advice.flag
     if advice.action == RETRY:
         return "it was tried" if _key(RETRY, None) in tried else None
-    if flag is None or (advice.action is not None and advice.action != "remove-flag"):
+    if flag is None or advice.action not in (None, *REMOVALS):
         return "it is for you to do, outside the command"
     if advice.cost == "output" and not bounds.allow_output:
         return "answers may change; allow it with --allow output"

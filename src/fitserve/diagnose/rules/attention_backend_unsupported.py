@@ -17,12 +17,17 @@ _NAMED = re.compile(
     r"(?:VLLM_ATTENTION_BACKEND|attention-backend|attention-config\.backend)[= ]([A-Z_0-9]{3,40})"
 )
 
+_ONLY_CACHE = re.compile(r"\[kv_cache_dtype not supported\]")
+"""A backend that refuses nothing but the cache's type. Source: vLLM 0.11.1 and later, ``platforms/cuda.py``."""
+
 
 def judge(situation: Situation) -> Finding:
     """Name what no backend takes, and one that does."""
     head_size = situation.number("head_size")
     backend = str(situation.number("attention_backend") or "").rstrip(".") or None
-    if head_size is not None:
+    if _ONLY_CACHE.search(situation.event.line.text):
+        message = f"no attention backend here takes the KV cache's type {situation.case.value('kv_cache_dtype') or 'fp8'}"
+    elif head_size is not None:
         message = f"head size {head_size} is not supported by {backend or 'this backend'}"
     elif backend:
         message = f"the attention backend {backend} is not valid here"
@@ -41,7 +46,7 @@ def judge(situation: Situation) -> Finding:
 def _advice(situation: Situation) -> list[Advice]:
     to, why = _other_backend(situation)
     found: list[Advice] = []
-    if "fp8" in situation.event.id:
+    if "fp8" in situation.event.id or _ONLY_CACHE.search(situation.event.line.text):
         found += change(
             situation,
             "kv_cache_dtype",

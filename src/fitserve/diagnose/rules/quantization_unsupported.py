@@ -5,7 +5,7 @@ Source: vLLM 0.2.0 to 0.33.0, ``_verify_quantization``, ``model_executor/layers/
 
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
-from fitserve.diagnose.spelling import act, avoid, change
+from fitserve.diagnose.spelling import act, avoid, change, drop
 
 CAUSE = "quantization-unsupported"
 STAGE = "config"
@@ -46,15 +46,16 @@ def judge(situation: Situation) -> Finding:
 
 def _advice(situation: Situation, least: object) -> list[Advice]:
     name = situation.event.id
-    drop = act(
+    without = drop(
         "drop-quantization-flag",
+        "quantization",
         "vLLM reads the method from the checkpoint's own config",
         option="without --quantization",
     )
     other = act("other-quantization-or-gpu", "a checkpoint in a method that this device supports", "output")
     upgrade = act("upgrade-vllm", "later versions know more methods")
     if name in ("quant-mismatch", "quant-no-config", "quant-bnb-model", "quant-fp8-online-removed"):
-        return [drop, other]
+        return [without, other]
     if least is not None or name in ("quant-platform", "quant-nvfp4-platform"):
         return [other]
     if name == "quant-dtype":
@@ -66,4 +67,4 @@ def _advice(situation: Situation, least: object) -> list[Advice]:
         return change(
             situation, "kv_cache_dtype", "fp8_e4m3", "set", "output", "the checkpoint is fp8 already"
         )
-    return [other, drop, upgrade]
+    return [without, other, upgrade] if situation.case.value("quantization") else [other, without, upgrade]

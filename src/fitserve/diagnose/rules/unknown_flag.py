@@ -5,7 +5,8 @@ Source: argparse, vLLM's own checks, Python's "unexpected keyword argument".
 
 from fitserve.diagnose.finding import Advice
 from fitserve.diagnose.situation import Finding, Situation
-from fitserve.diagnose.spelling import act, avoid, change
+from fitserve.diagnose.spelling import act, avoid, change, drop
+from fitserve.facts.serve_options import full_name
 from fitserve.memory.history import NEWEST, has_flag
 
 CAUSE = "unknown-flag"
@@ -42,15 +43,17 @@ def _advice(situation: Situation, arguments: str) -> list[Advice]:
     if situation.event.id == "util-out-of-range":
         return change(situation, "gpu_memory_utilization", 0.9, "down", "free", "it is a share: at most 1")
     flags = [word for word in arguments.split() if word.startswith("--")]
-    known = [
-        flag for flag in flags if not has_flag(flag.lstrip("-").partition("=")[0].replace("-", "_"), NEWEST)
-    ]
+    removed = [flag for flag in flags if not has_flag(full_name(flag.partition("=")[0]), NEWEST)]
     why = (
-        f"{known[0]} was removed from vLLM"
-        if known
+        f"{removed[0]} was removed from vLLM"
+        if removed
         else "this release does not have it or does not take the value"
     )
-    found = [act("remove-flag", why, option=f"without {arguments[:200]}" if arguments else None)]
+    option = f"without {arguments[:200]}" if arguments else None
+    names = list(dict.fromkeys(full_name(flag.partition("=")[0]) for flag in flags))
+    found = [drop("remove-flag", name, why, option) for name in names] or [
+        act("remove-flag", why, option=option)
+    ]
     if situation.event.id in (
         "flag-unrecognized",
         "flag-invalid-choice",

@@ -229,7 +229,7 @@ MOVES: tuple[Move, ...] = (
         cost="speed",
         saves="gives layers of several kinds pages that can share a pool",
         costs="nothing that is known beforehand",
-        causes=frozenset({"kv-pages-not-unifiable", "attention-backend-unsupported"}),
+        causes=frozenset({"kv-pages-not-unifiable"}),
         values=values.block_sizes,
     ),
     Move(
