@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-RELEASES = ("0.8.5", "0.10.2", "0.12.0", "0.19.0", "0.24.0", "0.32.0")
+RELEASES = ("0.6.6", "0.8.5", "0.10.2", "0.12.0", "0.19.0", "0.24.0", "0.32.0")
 TABLE = Path(__file__).parents[1] / "src" / "fitserve" / "simulator" / "data" / "places.json"
 
 LINES = {
@@ -19,6 +19,18 @@ LINES = {
     "max_len": ("config/model.py config/*.py", r"Using max model len"),
     "chunked": ("config/scheduler.py config/*.py config.py", r"Chunked prefill is enabled with"),
     "engine": ("v1/engine/core.py", r"Initializing a V1 LLM engine"),
+    "engine_v0": ("engine/llm_engine.py", r"Initializing an LLM engine \(v"),
+    "load_v0": ("worker/model_runner.py", r"Starting to load model"),
+    "model_took_v0": ("worker/model_runner.py", r"Loading model weights took"),
+    "profiled_v0": ("worker/worker.py", r"logger.info\(msg\)"),
+    "blocks_v0": ("executor/gpu_executor.py", r"# GPU blocks"),
+    "concurrency_v0": ("executor/gpu_executor.py", r"Maximum concurrency"),
+    "capturing_v0": ("worker/model_runner.py", r"Capturing cudagraphs for decoding"),
+    "captured_v0": ("worker/model_runner.py", r"Graph capturing finished"),
+    "init_took_v0": ("engine/llm_engine.py", r"init engine \(profile"),
+    "failed_v0": ("engine/multiprocessing/engine.py", r"logger.exception\(e\)"),
+    "fatal_v0": ("engine/multiprocessing/engine.py", r"logger.exception\(repr"),
+    "throughput_v0": ("engine/metrics.py", r"Avg prompt throughput"),
     "world": ("distributed/parallel_state.py", r"is assigned as DP rank|rank %s in world size"),
     "load": ("v1/worker/gpu/model_runner.py v1/worker/gpu_model_runner.py", r"Starting to load model"),
     "weights_took": (
@@ -80,7 +92,54 @@ _INIT = [
 ]
 _KV_INIT = [*_TOP, (CORE, r"self._initialize_kv_caches\($|= self._initialize_kv_caches\(")]
 _WORK = [(UNIPROC, r"run_method\(self.driver_worker")]
+V0 = [
+    ("engine/multiprocessing/engine.py", r"engine = MQLLMEngine.from_engine_args\("),
+    ("engine/multiprocessing/engine.py", r"return cls\(ipc_path=ipc_path"),
+    ("engine/multiprocessing/engine.py", r"self.engine = LLMEngine\("),
+]
 FRAMES = {
+    "v0_init": [
+        *V0,
+        ("engine/llm_engine.py", r"self.model_executor = executor_class\("),
+        ("executor/executor_base.py", r"self._init_executor\(\)"),
+    ],
+    "v0_kv": [*V0, ("engine/llm_engine.py", r"self._initialize_kv_caches\(\)$")],
+    "v0_load": [
+        ("executor/gpu_executor.py", r"self.driver_worker.load_model\(\)"),
+        ("worker/worker.py", r"self.model_runner.load_model\(\)"),
+        ("worker/model_runner.py", r"self.model = get_model\("),
+    ],
+    "v0_profile": [
+        ("engine/llm_engine.py", r"self.model_executor.determine_num_available_blocks\(\)"),
+        ("executor/gpu_executor.py", r"return self.driver_worker.determine_num_available_blocks\(\)"),
+        ("worker/worker.py", r"self.model_runner.profile_run\(\)"),
+        ("worker/model_runner.py", r"self.execute_model\(model_input, kv_caches"),
+    ],
+    "v0_check": [
+        ("engine/llm_engine.py", r"self.model_executor.initialize_cache\(num_gpu_blocks"),
+        ("executor/gpu_executor.py", r"self.driver_worker.initialize_cache\("),
+        ("worker/worker.py", r"^        raise_if_cache_size_invalid\("),
+    ],
+    "v0_none": [("worker/worker.py", r"No available memory for the cache")],
+    "v0_small": [("worker/worker.py", r"The model's max seq len")],
+    "v0_allocate": [
+        ("engine/llm_engine.py", r"self.model_executor.initialize_cache\(num_gpu_blocks"),
+        ("executor/gpu_executor.py", r"self.driver_worker.initialize_cache\("),
+        ("worker/worker.py", r"self._init_cache_engine\(\)$"),
+        ("worker/cache_engine.py", r"torch.zeros\("),
+    ],
+    "v0_capture": [
+        ("engine/llm_engine.py", r"self.model_executor.initialize_cache\(num_gpu_blocks"),
+        ("executor/gpu_executor.py", r"self.driver_worker.initialize_cache\("),
+        ("worker/worker.py", r"self._warm_up_model\(\)$"),
+        ("worker/worker.py", r"self.model_runner.capture_model\(self.gpu_cache\)"),
+        ("worker/model_runner.py", r"graph_runner.capture\("),
+    ],
+    "v0_api": [
+        ("entrypoints/openai/api_server.py", r"async with build_async_engine_client\("),
+        ("entrypoints/openai/api_server.py", r"async with build_async_engine_client_from_engine_args\("),
+        ("entrypoints/openai/api_server.py", r"Engine process failed to start. See stack"),
+    ],
     "engine_init": _INIT,
     "engine_kv": _KV_INIT,
     "uniproc_device": [(UNIPROC, r"self.driver_worker.init_device\(\)|collective_rpc\(.init_device")],

@@ -14,12 +14,20 @@ from fitserve.simulator.settings import Settings, resolve
 from fitserve.simulator.start import Start, would_start
 
 GIB = 1 << 30
-RELEASES = ("0.8.5", "0.10.2", "0.12.0", "0.19.0", "0.24.0", "0.32.0")
+RELEASES = ("0.6.6", "0.8.5", "0.10.2", "0.12.0", "0.19.0", "0.24.0", "0.32.0")
 UTILIZATIONS = [share / 200 for share in range(199, 39, -1)]
 EDGE_SHARES = 2
 OFFLOADS = (4, 8, 16, 32, 64)
 PROVABLE_TOKENS = 400_000
 """Of a goal: its proof sends that many."""
+_FIRST_MODELS = (
+    "Qwen/Qwen2.5",
+    "meta-llama",
+    "RedHatAI/Meta-Llama",
+    "google/gemma-7b",
+    "microsoft",
+    "mistralai",
+)
 _OLD = ("T4", "V100")
 
 
@@ -245,7 +253,7 @@ def _draw(cause: str, seed: int) -> Case | None:
 def _attempt(cause: str, seed: int, dice: random.Random) -> Case | None:
     device: Device = dice.choice(known_devices())
     old = device.short.startswith(_OLD)
-    version = dice.choice(RELEASES[2:] if old else RELEASES)
+    version = dice.choice((RELEASES[0], *RELEASES[3:]) if old else RELEASES)
     model: Model = dice.choice(list(known_models().values()))
     if not _is_sensible(cause, device, model, version):
         return None
@@ -279,6 +287,7 @@ def _is_sensible(cause: str, device: Device, model: Model, version: str) -> bool
     newer = at_least(version, "0.12.0")
     return not (
         (device.capability >= (10, 0) and not new)
+        or (not at_least(version, "0.8.0") and not model.name.startswith(_FIRST_MODELS))
         or ("pinned" in cause and not new)
         or (cause == "kv-allocation-oom" and not new)
         or ("state" in cause and not model.cache.state)

@@ -16,6 +16,7 @@ import msgspec
 
 from fitserve.simulator.arguments import read_arguments
 from fitserve.simulator.engine import Play, run_engine
+from fitserve.simulator.engine_v0 import run_engine_v0
 from fitserve.simulator.machine import Machine, read_machine, visible
 from fitserve.simulator.models import Model, find_model
 from fitserve.simulator.refusals import Refusal, refuse_model, refuse_settings
@@ -126,7 +127,8 @@ def _serve_model(site: _Site, model: Model, listener: socket.socket) -> int:
     if start is None:
         _, status = os.waitpid(pid, 0)
         last = _engine_failed(version, os.waitstatus_to_exitcode(status))
-        voice.raw("\n".join(traceback(voice.frames("api", "api_engine"), last)))
+        frames = voice.frames("api", "api_engine") if settings.v1 else voice.frames("v0_api")
+        voice.raw("\n".join(traceback(frames, last)))
         return 1
     from fitserve.simulator.server import Engine, run_server
 
@@ -136,6 +138,8 @@ def _serve_model(site: _Site, model: Model, listener: socket.socket) -> int:
 def _engine_failed(version: str, code: int) -> str:
     """The error of the API server; a process that a signal has ended is seen before it is asked."""
     words = "RuntimeError: Engine core initialization failed. See root cause above."
+    if not at_least(version, "0.8.0"):
+        return "RuntimeError: Engine process failed to start. See stack trace for the root cause."
     if not at_least(version, "0.9.0"):
         return words
     name = "EngineCore" if at_least(version, "0.18.0") else "EngineCore_DP0"
@@ -153,7 +157,7 @@ def _start_engine(play: Play) -> tuple[int, Start | None, int]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(told)
         os.close(keep)
-        run_engine(play, ready, life)
+        run_engine(play, ready, life) if play.settings.v1 else run_engine_v0(play, ready, life)
     os.close(ready)
     os.close(life)
     try:

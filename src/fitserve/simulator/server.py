@@ -117,7 +117,9 @@ class Server:
 
     def _announce(self, host: str, port: int) -> None:
         address = f"http://{host}:{port}"
-        if at_least(self.version, "0.18.0"):
+        if not at_least(self.version, "0.8.0"):
+            address = ""
+        elif at_least(self.version, "0.18.0"):
             self.voice.log("starting", f"Starting vLLM server on {address}")
         else:
             number = " 0" if at_least(self.version, "0.9.1") else ""
@@ -308,17 +310,24 @@ class Server:
             now = (self.scheduler.prompt_total, self.scheduler.output_total)
             rates = [(new - old) / _STATS_SECONDS for new, old in zip(now, before, strict=True)]
             before = now
-            lost = (
-                f", Preemptions: {self.scheduler.preemptions}"
-                if self.scheduler.preemptions and at_least(self.version, "0.14.0")
-                else ""
-            )
-            self.voice.log(
-                "throughput",
-                f"Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: {rates[1]:.1f} tokens/s, "
-                f"Running: {len(self.scheduler.running)} reqs, Waiting: {len(self.scheduler.waiting)} reqs{lost}, "
-                f"GPU KV cache usage: {self.scheduler.usage * 100:.1f}%, Prefix cache hit rate: 0.0%",
-            )
+            self._tell_rates(rates)
+
+    def _tell_rates(self, rates: list[float]) -> None:
+        scheduler = self.scheduler
+        begin = f"Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: {rates[1]:.1f} tokens/s, "
+        running, waiting, usage = len(scheduler.running), len(scheduler.waiting), scheduler.usage * 100
+        if not self.start.settings.v1:
+            counts = f"Running: {running} reqs, Swapped: 0 reqs, Pending: {waiting} reqs, GPU KV cache usage: {usage:.1f}%"
+            self.voice.log("throughput_v0", f"{begin}{counts}, CPU KV cache usage: 0.0%.")
+            return
+        lost = (
+            f", Preemptions: {scheduler.preemptions}"
+            if scheduler.preemptions and at_least(self.version, "0.14.0")
+            else ""
+        )
+        counts = f"Running: {running} reqs, Waiting: {waiting} reqs{lost}, GPU KV cache usage: {usage:.1f}%"
+        number = "Engine 000: " if at_least(self.version, "0.8.3") else ""
+        self.voice.log("throughput", f"{number}{begin}{counts}, Prefix cache hit rate: 0.0%")
 
 
 def prompt_text(body: dict[str, Any]) -> str:

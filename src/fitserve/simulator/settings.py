@@ -91,6 +91,8 @@ def capture_sizes(given: Mapping[str, Any], version: str, sequences: int, tokens
     )
     if isinstance(listed, list) and (len(listed) > 1 or "cuda_graph_sizes" not in given):
         return tuple(sorted({int(size) for size in listed if int(size) <= tokens}))
+    if not at_least(version, "0.8.0"):
+        return tuple(size for size in (1, 2, 4, *range(8, sequences + 8, 8)) if size < sequences + 8)
     if not at_least(version, "0.9.0"):
         most = 512
     elif isinstance(listed, list):
@@ -137,7 +139,8 @@ def resolve(
         wanted = sequences or default_sequences(version, device, v1=v1)
         tokens = min(tokens, wanted * length) if length > 0 else tokens
     if sequences is None:
-        sequences = min(default_sequences(version, device, v1=v1), max(tokens, 1))
+        usual = default_sequences(version, device, v1=v1)
+        sequences = min(usual, max(tokens, 1)) if at_least(version, "0.9.0") else usual
     mode = graph_mode(given, version)
     default = "1" if at_least(version, "0.20.0") else "0"
     estimates = (

@@ -19,7 +19,7 @@ class Voice:
 
     Args:
         version: of vLLM.
-        process: ``APIServer``, ``EngineCore``, or ``Worker`` with its ranks.
+        process: ``APIServer``, ``EngineCore``, ``Engine`` (V0), or ``Worker`` with its ranks.
     """
 
     def __init__(self, version: str, process: str) -> None:
@@ -77,6 +77,8 @@ def has_tag(version: str, process: str) -> bool:
     """True where lines of that process are tagged."""
     if process == "APIServer":
         return at_least(version, "0.10.1")
+    if process == "Engine":
+        return False
     return at_least(version, "0.8.3" if process == "EngineCore" else "0.6.5")
 
 
