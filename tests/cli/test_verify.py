@@ -140,8 +140,13 @@ def running_requests(url: str) -> int:
 def test_ctrl_c_cancels_what_is_in_flight(fake_url: str) -> None:
     """An interrupt ends with 130, and the server is left without any of our requests."""
     url = f"{fake_url}/never-scheduled"
+    # A shell lets its background jobs ignore the interrupt, and children inherit that.
     with subprocess.Popen(
-        [FITSERVE, "verify", url], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [FITSERVE, "verify", url],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread runs here
     ) as child:
         while running_requests(url) == 0:
             time.sleep(0.02)

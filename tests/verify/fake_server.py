@@ -7,6 +7,7 @@ Started as a child process, with a certificate and its key for https; prints the
 import asyncio
 import gzip
 import json
+import os
 import ssl
 import sys
 from collections import Counter
@@ -61,6 +62,7 @@ QUIRKS = frozenset(
         "wrong-content-type",
     }
 )
+# One mode more, "dies", ends the whole program: it needs one of its own.
 NO_METRICS = {
     "never-scheduled-long",
     "never-scheduled-silent",
@@ -201,6 +203,8 @@ async def breakdown(request: web.Request, mode: str) -> web.Response | None:
     """The answer of a server that does not get as far as reading the request; None where it does."""
     if mode == "http-500":
         return problem(500, "CUDA error: an illegal memory access was encountered", "InternalServerError")
+    if mode == "dies":
+        os._exit(1)
     if mode == "http-502":
         page = (
             "<html>\n<head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"

@@ -219,6 +219,24 @@ def test_nothing_listens() -> None:
     assert "fitserve diagnose" in render_verification(verification)
 
 
+def test_a_server_that_ends_meanwhile_is_told_apart() -> None:
+    """A refused connection after an answer is no wrong port: the server has died of a question."""
+    program = Path(__file__).with_name("fake_server.py")
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        verification = verify_server(f"http://127.0.0.1:{int(server.stdout.readline())}/dies", QUICK)
+
+    text = render_verification(verification)
+    assert (True, "connection-lost") == (
+        found(verification, "models").passed,
+        found(verification, "chat").error_type,
+    )
+    assert "connection-refused" == found(verification, "health-after").error_type
+    assert 1 == exit_code(verification)
+    assert "help: the server was there and has ended meanwhile" in text
+    assert "nothing listens there" not in text
+
+
 def test_an_unknown_host_is_named() -> None:
     """A name without an address is no time-out."""
     verification = verify_server("http://no-such-host.invalid:8000", QUICK)
@@ -307,7 +325,8 @@ def test_every_help_is_for_a_known_error_type() -> None:
     source = Path(verify_server.__code__.co_filename).parent
     written = "".join(path.read_text(encoding="utf-8") for path in source.glob("*.py"))
 
-    dynamic = {kind for kind in HELP if kind.startswith("http-")}
+    # A status is written as it comes, and a server that has ended meanwhile is told apart in the text.
+    dynamic = {kind for kind in HELP if kind.startswith("http-")} | {"server-gone"}
     assert [] == [kind for kind in HELP.keys() - dynamic if f'"{kind}"' not in written]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fitserve.report.verification_text import render_verification
 from fitserve.simulator.machine import Machine, device_called, make_machine
 from fitserve.simulator.models import make_model
 from fitserve.verify.options import Options
@@ -124,3 +125,4 @@ def test_an_engine_that_dies_is_told(serve: Serve) -> None:
     assert found(verification, "completion").passed is False
     assert found(verification, "health-after").passed is False
     assert 1 == exit_code(verification)
+    assert "read its log with: fitserve diagnose LOG" in render_verification(verification)

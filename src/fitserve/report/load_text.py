@@ -1,5 +1,6 @@
 """The load of a verification as text: a row for each number of requests at once, and the knee."""
 
+import textwrap
 from typing import Any
 
 from fitserve.verify.curve import LoadCurve, Point, load_curve
@@ -16,6 +17,9 @@ _COLUMNS = (
     ("waited", 6),
     ("preempted", 9),
 )
+SHOWN_LAG_SECONDS = 0.03
+"""A client that is late by so much says so."""
+
 _DISPENSABLE = ("between tokens", "whole")
 """What a narrow terminal goes without, in this order; the JSON has all of it."""
 
@@ -29,13 +33,24 @@ def load_lines(verification: Verification, width: int) -> list[str]:
     for name in _DISPENSABLE:
         if len(_row(dict(zip(shown, shown, strict=True)))) > width:
             shown.remove(name)
-    blind = "" if curve.knee.metrics else "; without /metrics, the last four are not seen"
-    lines = [f"load: {curve.workload}; times are p50, p99{blind}", _row({name: name for name in shown})]
+    table = _row({name: name for name in shown})
+    blind = "" if curve.knee.metrics else "; without /metrics, KV cache, waits and preemptions are not seen"
+    lines = [*_wrap(f"load: {curve.workload}; times are p50, p99{blind}", width), table]
     for point in curve.points:
         cells = _cells(point)
         lines.append(_row({name: cells[name] for name in shown}))
-    lines += ["", f"knee: {knee_words(_knee(curve))}"]
-    return lines + _prefix_cache(verification.numbers)
+    lag = max(point.client_lag_seconds for point in curve.points)
+    if lag >= SHOWN_LAG_SECONDS:
+        lines += _wrap(
+            f"  busy machine: the client itself was late by up to {time_words(lag)}; times may be too long by it",
+            width,
+        )
+    lines += ["", *_wrap(f"knee: {knee_words(_knee(curve))} ({curve.workload})", width)]
+    return lines + [line for words in _prefix_cache(verification.numbers) for line in _wrap(words, width)]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _row(cells: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 HELP = {
     "connection-refused": "nothing listens there: check the port, or read why the start failed with: fitserve diagnose LOG",
+    "server-gone": "the server was there and has ended meanwhile: read its log with: fitserve diagnose LOG",
     "host-unknown": "check the spelling of the host",
     "unreachable": "check the network between here and the server",
     "no-connection": "packets to that port are dropped: a firewall, a wrong address, or a container whose port is not published (-p 8000:8000)",

@@ -195,8 +195,14 @@ def _verdicts(numbers: dict[str, Any], width: int, colored: bool) -> list[str]:
 
 
 def _help(verification: Verification) -> list[str]:
-    """One line a kind of trouble, in the order of the checks."""
-    kinds = dict.fromkeys(check.error_type for check in verification.checks if check.passed is False)
+    """One line a kind of trouble, in the order of the checks; a server that was there and is gone has its own."""
+    kinds: dict[str | None, None] = {}
+    reached = False
+    for check in verification.checks:
+        reached = reached or (check.name == "reach" and bool(check.passed))
+        if check.passed is False:
+            gone = reached and check.error_type == "connection-refused"
+            kinds["server-gone" if gone else check.error_type] = None
     return [f"help: {HELP[kind]}" for kind in kinds if kind in HELP]
 
 

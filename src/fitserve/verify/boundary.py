@@ -142,7 +142,7 @@ async def _length_by_tokenizer(session: Session) -> int | None:
 
 
 def _expected(edge: Edge) -> str:
-    size = f"{edge.prompt_tokens:,} in, {edge.max_tokens:,} out"
+    size = f"{edge.prompt_tokens:,} + {edge.max_tokens:,}"
     if edge.may_be_cut:
         return f"{size}: refused, or cut"
     return f"{size}: refused with 400" if edge.refused else f"{size}: answered, counted"

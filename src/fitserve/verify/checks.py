@@ -50,7 +50,7 @@ _ABSENT = frozenset({"not-supported", "http-404", "http-405", "http-501"})
 
 
 async def _check_generation(session: Session, name: str, path: str, body: dict[str, Any]) -> Check:
-    expected = "tokens, counted; a finish_reason"
+    expected = "tokens, count, finish_reason"
     model = session.served.model
     if model is None:
         return unasked(name, expected, NO_MODEL)

@@ -21,10 +21,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         end_to_end_p99_seconds: the slowest percent.
         output_tokens_per_second: over all requests.
         kv_cache_usage_fraction: the fullest reading, 0 to 1.
-        running: most requests in the batch.
+        running: most requests that ran at one moment, by the server's gauge or by their own tokens.
         waiting: most requests waiting.
         preemptions: during the step.
         errors: requests that were not answered whole.
+        client_lag_seconds: by how much the times may be too long, for this machine was busy.
     """
 
     concurrency: int
@@ -40,6 +41,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int | None = None
     preemptions: int | None = None
     errors: int = 0
+    client_lag_seconds: float = 0.0
 
 
 class LoadCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +80,11 @@ def _point(step: Step) -> Point:
         end_to_end_p99_seconds=whole.p99 if whole else None,
         output_tokens_per_second=step.output_tokens_per_second,
         kv_cache_usage_fraction=seen.max_kv_cache_usage_fraction if seen else None,
-        running=seen.max_running if seen else None,
+        running=step.seen_at_once or None,
         waiting=seen.max_waiting if seen else None,
         preemptions=seen.preemptions if seen else None,
         errors=sum(step.errors.values()),
+        client_lag_seconds=step.client_lag_seconds,
     )
 
 

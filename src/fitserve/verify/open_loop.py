@@ -14,7 +14,7 @@ import msgspec
 
 from fitserve.verify.answer import Answer
 from fitserve.verify.ask import explain_idle_queue
-from fitserve.verify.load import encode_request, largest, send_sized, size_words, step_check, watched
+from fitserve.verify.load import encode_request, largest, own_lag, send_sized, size_words, step_check, watched
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.session import Session
 from fitserve.verify.steps import Step, describe, judge_together, most_in_flight, spread, summarize
@@ -96,6 +96,9 @@ async def check_open_loop(session: Session, prompts: Prompts, workload: Workload
         return None
     step, answers, unsent = found
     error_type, actual = step.error_type, judge_together(step)[1] if step.errors else describe(step)
+    if step.first_token_seconds is not None:
+        first = step.first_token_seconds
+        actual += f"; first token p50 {first.p50:.2f} s, p99 {first.p99:.2f} s"
     if error_type is None and (unsent or is_falling_behind(answers)):
         error_type = "rate-not-sustained"
         actual = f"the queue grows: at most {step.concurrency} in flight, {actual}"
@@ -115,7 +118,7 @@ async def _run(
     made = await _make_texts(session, prompts, arrivals)
     if made is None:
         return None
-    async with watched(session) as readings:
+    async with watched(session) as readings, own_lag() as lags:
         start = time.perf_counter()
         try:
             for number, size in enumerate(arrivals.sizes):
@@ -137,7 +140,10 @@ async def _run(
         deadline = session.options.deadline_seconds
         answers = [explain_idle_queue(answer, readings, deadline) for answer in answers]
     most = most_in_flight(answers)
-    return summarize(max(1, most), largest(arrivals.sizes), answers, seconds, readings), answers, unsent
+    step = summarize(
+        max(1, most), largest(arrivals.sizes), answers, seconds, readings, client_lag_seconds=max(lags)
+    )
+    return step, answers, unsent
 
 
 async def _make_texts(session: Session, prompts: Prompts, arrivals: Arrivals) -> list[bytes] | None:

@@ -195,7 +195,7 @@ async def _ask_load(session: Session, prompts: Prompts | None, workload: Workloa
         session.skip("goal-length", "the goal's requests at once", why)
         session.skip("full-length", "as many at full length", why)
         return _Load()
-    words = workload.words if prompts.generates else f"prompts of {workload.words}, without an output"
+    words = workload.words if prompts.generates else workload.prompt_words
     ramp = await check_ramp(session, prompts, workload)
     goal = await check_goal(session, prompts)
     full = await check_full_length(session, prompts, goal)

@@ -69,6 +69,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         counted_cached_tokens: of the prompts, found in the prefix cache, where the answers say so.
         output_tokens_per_second: over the step.
         generating_at_once: most requests that were between their first and their last token at one moment, as we saw it.
+        client_lag_seconds: the longest that this process was late for its own work: times may be too long by as much.
         pressure: what ``/metrics`` showed meanwhile; None where the server has none.
     """
 
@@ -87,6 +88,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     counted_cached_tokens: int = 0
     output_tokens_per_second: float = 0.0
     generating_at_once: int = 0
+    client_lag_seconds: float = 0.0
     pressure: Pressure | None = None
 
     @property
@@ -165,6 +167,8 @@ def summarize(
     answers: list[Answer],
     seconds: float,
     readings: list[Gauges],
+    *,
+    client_lag_seconds: float = 0.0,
 ) -> Step:
     """One step from its answers and its readings of ``/metrics``.
 
@@ -174,6 +178,7 @@ def summarize(
         answers: one a request.
         seconds: the whole step.
         readings: from before the first request to after the last, in order.
+        client_lag_seconds: the longest that this process was late.
     """
     whole = [answer for answer in answers if answer.ok]
     output = sum(answer.output_tokens or answer.events for answer in whole)
@@ -195,6 +200,7 @@ def summarize(
         counted_cached_tokens=sum(answer.cached_tokens or 0 for answer in whole),
         output_tokens_per_second=round(output / seconds, 1) if seconds > 0 else 0.0,
         generating_at_once=most_at_once(whole),
+        client_lag_seconds=round(client_lag_seconds, 4),
         pressure=measure_pressure(readings, shape[0]),
     )
 
@@ -327,12 +333,6 @@ def describe(step: Step) -> str:
     """What a step without errors has shown."""
     speed = f"{step.output_tokens_per_second:,.0f} output tokens/s"
     parts = [f"all {step.requests} answered" + (f", {speed}" if step.output_tokens else "")]
-    if step.first_token_seconds is not None:
-        first = step.first_token_seconds
-        parts.append(f"first token p50 {first.p50:.2f} s, p99 {first.p99:.2f} s")
-    elif step.end_to_end_seconds is not None:
-        whole = step.end_to_end_seconds
-        parts.append(f"answer p50 {whole.p50:.2f} s, p99 {whole.p99:.2f} s")
     if step.preemptions:
         parts.append(f"{step.preemptions} preemptions")
     if step.pressure is not None and step.waited_for_room:

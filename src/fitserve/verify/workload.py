@@ -45,7 +45,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The user's load.
 
     Attributes:
-        words: what it is, for a person.
+        words: what a request is, for a person.
+        prompt_words: likewise where the model has no output.
         trace: recorded requests in the order of their times; empty where sizes are drawn.
         input_tokens: the middle of the drawn prompts.
         output_tokens: the middle of the drawn outputs.
@@ -53,6 +54,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     words: str
+    prompt_words: str = ""
     trace: tuple[Size, ...] = ()
     input_tokens: int = 1
     output_tokens: int = 1
@@ -105,11 +107,13 @@ def plan_workload(options: Options) -> Workload:
     """
     if options.trace_file is not None:
         trace = read_trace(Path(options.trace_file))
-        return Workload(words=f"{len(trace):,} recorded requests", trace=trace)
+        words = f"{len(trace):,} recorded requests"
+        return Workload(words=words, prompt_words=words, trace=trace)
     ratio = options.random_range_ratio
     spread = f", each up to {ratio:.0%} more or less" if ratio else ""
     return Workload(
         words=f"{options.input_tokens:,} + {options.output_tokens:,} tokens{spread}",
+        prompt_words=f"{options.input_tokens:,} tokens{spread}",
         input_tokens=options.input_tokens,
         output_tokens=options.output_tokens,
         random_range_ratio=ratio,
