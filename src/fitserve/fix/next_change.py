@@ -73,15 +73,13 @@ class _Search:
         return objection(advice, self.launch, self.tried, self.bounds) is None
 
     def best(self, cause: str) -> Candidate | None:
-        """One move that is expected to serve; else the first of the fewest that do; else one that might."""
+        """One move that is likely to serve; else the first of the fewest that are; else of those that might."""
         singles = single_moves(self.request, self.base, cause=cause, usable=self.usable)
         likely = cheapest(one for one in singles if one.level <= Level.EXPECTED)
         if likely is not None:
             return likely
         several = few_moves(self.request, self.base, cause=cause, usable=self.usable)
-        if several:
-            return several[0]
-        return cheapest(one for one in singles if one.level == Level.POSSIBLE)
+        return several[0] if several else None
 
 
 def _reachable(request: Request, base: Judged) -> str:

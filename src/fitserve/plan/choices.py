@@ -36,7 +36,8 @@ def find_choices(request: Request, base: Judged) -> list[Choice]:
         served = Candidate(moves=(), changes={}, cost="free", judged=start, level=Level.CONFIDENT)
         return [_choice(request, base, served, raised)]
     found = few_moves(asked, start, cause=cause_now(start), usable=_keeps_input)
-    return [_choice(request, base, one, raised) for one in found[:_MOST_CHOICES]]
+    sure = [one for one in found if one.level == Level.CONFIDENT]
+    return [_choice(request, base, one, raised) for one in sure[:_MOST_CHOICES]]
 
 
 def meets(judged: Judged, request: Request, *, low: bool = False) -> bool:

@@ -143,7 +143,7 @@ def _worthwhile(
 
 
 def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> list[Candidate]:
-    """As few moves as it takes to serve the goal for sure, cheapest first; at most three.
+    """As few moves as it takes to serve the goal, at most three, as surely as can be; cheapest first.
 
     Each move is one that helps against what is left of the failure after the moves before it.
 
@@ -154,7 +154,9 @@ def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> 
         usable: which moves may be made, with which values.
     """
     starts = single_moves(request, base, cause=cause, usable=usable)
+    seen: list[Candidate] = []
     for _ in range(_MOST_MOVES):
+        seen += [one for one in starts if one.level < Level.NO]
         serving = [one for one in starts if one.level == Level.CONFIDENT]
         if serving:
             return sorted(_without_twins(serving), key=_order)
@@ -166,7 +168,8 @@ def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> 
                 request, start.judged, cause=cause_now(start.judged), usable=usable, before=start
             )
         ]
-    return []
+    surest = min((one.level for one in seen), default=Level.NO)
+    return sorted(_without_twins(one for one in seen if one.level == surest), key=_order)
 
 
 def _spread(starts: Sequence[Candidate]) -> list[Candidate]:

@@ -147,10 +147,11 @@ def objection(advice: Advice, launch: Launch, tried: set[Try], bounds: Bounds) -
 
 
 def _missing_devices(flag: str, advice: Advice, launch: Launch, bounds: Bounds) -> str | None:
-    if flag not in _DEVICE_FLAGS or advice.direction == "down":
+    if flag not in _DEVICE_FLAGS:
         return None
     if bounds.devices is None:
-        return "how many devices are visible is not known"
+        is_fewer = advice.direction == "down"
+        return None if is_fewer else "how many devices are visible is not known"
     needed = 1
     for name in _DEVICE_FLAGS:
         value = advice.to if name == flag else launch.value(name)

@@ -32,6 +32,15 @@ MOVES: tuple[Move, ...] = (
         values=values.higher_shares,
     ),
     Move(
+        name="longer-context",
+        flag="max_model_len",
+        cost="free",
+        saves="lets one request be as long as the goal names",
+        costs="KV cache for each request of that length",
+        causes=_LOAD | frozenset({"request-too-long"}),
+        values=values.goal_context,
+    ),
+    Move(
         name="cache-unpinned",
         flag="kv_cache_memory_bytes",
         cost="free",
@@ -52,9 +61,9 @@ MOVES: tuple[Move, ...] = (
     Move(
         name="no-graph-estimate",
         flag="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
-        cost="free",
+        cost="speed",
         saves="gives what was kept back for CUDA graphs to the KV cache",
-        costs="graphs that turn out larger find no room",
+        costs="starts: graphs that turn out larger find no room",
         causes=_ROOM,
         values=values.no_graph_estimate,
     ),

@@ -95,6 +95,13 @@ def _fitting(scene: Scene) -> Iterator[int]:
             yield min(cache.estimated_max_model_len, scene.base.resolved.context.limit)
 
 
+def goal_context(scene: Scene) -> Iterator[int]:
+    """The goal's context, where less is allowed now."""
+    now, goal = scene.base.resolved.options.max_model_len or 0, scene.request.goal.context
+    if goal is not None and goal > now:
+        yield goal
+
+
 def profiled_contexts(scene: Scene) -> Iterator[int]:
     """The same, where the profile run is as long as the context."""
     if not _cuts_prompts(scene):
