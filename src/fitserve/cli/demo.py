@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -155,7 +155,7 @@ def _answer(record: "Record", output: Output, headline: str = "") -> None:
 
     above = f"{headline}\n\n" if headline else ""
     below = f"\n\n{headline}" if headline else ""
-    answer = fix_json(record)
+    answer: Any = fix_json(record)
     if headline:
         import msgspec
 
