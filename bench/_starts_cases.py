@@ -144,6 +144,8 @@ def reach_of(case: Case) -> str:
         "max_num_batched_tokens": max(512, number),
         "enforce_eager": True,
     }
+    if not at_least(case.version, "0.8.0"):
+        small["enable_chunked_prefill"] = True
     fp8 = case.allow_output and case.machine.device.capability >= (8, 9)
     caches = [small, {**small, "kv_cache_dtype": "fp8"}] if fp8 else [small]
     shares = max(_reaching_shares(case, base) for base in caches)

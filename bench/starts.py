@@ -23,7 +23,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench._starts_cases import Case, draw_cases, keeps_goal, play
+from bench._starts_cases import Case, draw_cases, keeps_goal, play, reach_of
 from bench._starts_scripts import bisect_length, step_utilization
 from fitserve.simulator.arguments import read_arguments
 from fitserve.simulator.machine import hold, make_machine
@@ -189,6 +189,13 @@ def _really_keeps(case: Case, command: str) -> bool:
     return keeps_goal(case, play(case, given, environ))
 
 
+def _judged_anew(result: Result) -> Result:
+    """With what could be reached, as it is reckoned now."""
+    return msgspec.structs.replace(
+        result, case=msgspec.structs.replace(result.case, reach=reach_of(result.case))
+    )
+
+
 def report(results: list[Result]) -> dict[str, Any]:
     """The figures, for all and by cause."""
     groups: dict[str, list[Result]] = defaultdict(list)
@@ -274,11 +281,11 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, help="Keep each case's folder there: machine, model, logs, journal."
     )
-    parser.add_argument("--show", type=Path, help="Run nothing: show what is in such a file.")
+    parser.add_argument("--show", type=Path, help="Run nothing: show what is in such a file, judged anew.")
     options = parser.parse_args()
     if options.show:
         lines = options.show.read_bytes().splitlines()
-        show(report([msgspec.json.decode(line, type=Result) for line in lines]))
+        show(report([_judged_anew(msgspec.json.decode(line, type=Result)) for line in lines]))
         return 0
     cases = list(draw_cases(options.cases, options.seed, options.only))
     with ThreadPoolExecutor(options.parallel) as pool:

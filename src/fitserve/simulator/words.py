@@ -67,7 +67,7 @@ def too_small(start: Start) -> str:
     """One request of the whole length does not fit."""
     version, length = start.settings.version, start.max_model_len
     fits = start.pool.longest(start.available_bytes, length)
-    model = "model's" if at_least(version, "0.20.0") else "models's"
+    model = "model's" if at_least(version, "0.21.0") else "models's"
 
     def size(value: float) -> str:
         return gib(value) if at_least(version, "0.13.0") else f"{value / _GIB:.2f}"
