@@ -16,10 +16,10 @@ import pytest
 from fitserve.verify.client import open_client
 from fitserve.verify.load import run_step
 from fitserve.verify.options import Options
-from fitserve.verify.prompts import find_prompts
+from fitserve.verify.prompts import Prompts, find_prompts
 from fitserve.verify.run import exit_code, verify_server
 from fitserve.verify.session import Served, Session
-from fitserve.verify.steps import Step
+from fitserve.verify.steps import Step, judge_together
 from fitserve.verify.target import parse_target
 from fitserve.verify.verification import Check, Verification
 from fitserve.verify.workload import Size
@@ -133,6 +133,39 @@ async def step_of(url: str, concurrency: int, shape: tuple[int, int]) -> Step | 
         assert prompts is not None
         size = Size(prompt_tokens=shape[0], output_tokens=shape[1])
         return await run_step(session, prompts, concurrency, [size] * concurrency)
+
+
+def test_what_lasts_leaves_nothing_behind(engine_url: str) -> None:
+    """Arrivals at a rate and a soak with spread sizes: all answered, and every block of the KV cache comes back."""
+    verification = verify_server(
+        engine_url,
+        Options(deadline_seconds=120, profile="quick", request_rate=2, minutes=0.1, random_range_ratio=0.5),
+    )
+
+    kinds = {
+        name: (found(verification, name).passed, found(verification, name).error_type)
+        for name in ("open-loop", "soak", "soak-kv-cache")
+    }
+    assert dict.fromkeys(kinds, (True, None)) == kinds
+    soak = verification.numbers["load"]["soak"]
+    assert soak["kv_cache_usage_before_fraction"] == soak["kv_cache_usage_after_fraction"]
+
+
+def test_a_cached_prompt_proves_nothing(engine_url: str) -> None:
+    """The same prompt eight times is answered at once from the engine's prefix cache: that is seen, and no proof of room."""
+
+    async def same_prompts() -> Step | None:
+        async with open_client(parse_target(engine_url)) as client:
+            session = Session(client, Options(deadline_seconds=120), lambda _: None)
+            prompts = Prompts(api="completions", model="tiny", pool=[100], extras={"ignore_eos": True})
+            return await run_step(session, prompts, 8, [Size(prompt_tokens=1000, output_tokens=64)] * 16)
+
+    step = asyncio.run(same_prompts())
+
+    assert step is not None
+    assert (16, {}) == (step.answered, step.errors)
+    assert step.found_fraction > 0.5
+    assert "prefix-cache-hits" == judge_together(step)[0]
 
 
 def test_preemptions_are_counted(engine_url: str) -> None:

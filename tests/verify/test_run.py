@@ -237,6 +237,23 @@ def test_a_server_that_ends_meanwhile_is_told_apart() -> None:
     assert "nothing listens there" not in text
 
 
+def test_connections_that_nobody_takes_are_told_apart() -> None:
+    """A full queue of connections drops new ones, as a firewall does: there is no connection, and no silent server."""
+    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            caller = waiting.enter_context(socket.socket())
+            caller.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                caller.connect(listener.getsockname())
+
+        verification = verify_server(f"127.0.0.1:{listener.getsockname()[1]}", quick(deadline_seconds=0.5))
+
+    assert ["no-connection"] == [check.error_type for check in verification.checks]
+    assert 4 == exit_code(verification)
+
+
 def test_an_unknown_host_is_named() -> None:
     """A name without an address is no time-out."""
     verification = verify_server("http://no-such-host.invalid:8000", QUICK)

@@ -67,7 +67,7 @@ def command(url: str, output: Output, *, deadline: float, quick: bool, yes: bool
         deadline_seconds=deadline, profile="quick" if quick else "full", allow_public=yes, **sizes
     )
     shown = sys.stderr.isatty() and not output.quiet
-    verification = verify_server(url, options, _show if shown else None)
+    verification = verify_server(url, options, _show if shown else None, _tell if shown else None)
     width = shutil.get_terminal_size((120, 24)).columns
     output.emit(verification, lambda: render_verification(verification, colored=output.colored, width=width))
     return exit_code(verification)
@@ -78,3 +78,8 @@ def _show(check: Check) -> None:
     from fitserve.report.verification_text import result_word
 
     click.echo(f"{result_word(check):<10}{check.name}", err=True)
+
+
+def _tell(words: str) -> None:
+    """Progress of what lasts."""
+    click.echo(f"{'':<10}{words}", err=True)

@@ -5,7 +5,7 @@ HELP = {
     "server-gone": "the server was there and has ended meanwhile: read its log with: fitserve diagnose LOG",
     "host-unknown": "check the spelling of the host",
     "unreachable": "check the network between here and the server",
-    "no-connection": "packets to that port are dropped: a firewall, a wrong address, or a container whose port is not published (-p 8000:8000)",
+    "no-connection": "packets to that port are dropped (a firewall, a wrong address, an unpublished port), or nobody takes its connections: ss -ltn",
     "silent-server": "a stopped process (Ctrl-Z), one that is still busy starting, or another protocol: see who listens with: "
     "ss -ltnp 'sport = :PORT', and what it waits for with: py-spy dump --pid PID",
     "tls-failed": "trust the server's authority with --ca-file FILE, use the name in its certificate, and the scheme that it speaks",

@@ -9,7 +9,7 @@ from fitserve.verify.answer import Answer, entry, excerpt, whole_number
 from fitserve.verify.ask import SILENCE, ask, ask_in_turn
 from fitserve.verify.checks import GENERATING, answer_check
 from fitserve.verify.prompts import Api, Prompts, find_prompts
-from fitserve.verify.session import NO_MODEL, Session, unasked
+from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
 
 EDGE_OUTPUT_TOKENS = 4
@@ -89,7 +89,7 @@ async def check_boundaries(session: Session) -> Prompts | None:
     prompts, silent = None, _is_silent(session)
     why = "the server does not say its max_model_len" if api else "no endpoint takes a prompt of exact length"
     if served.model is None:
-        why = NO_MODEL
+        why = session.no_model
     if api is not None and served.model is not None:
         prompts = await find_prompts(session, api=api, model=served.model, trial=not silent)
         why = why if prompts else "neither token ids nor /tokenize give a prompt of exact length"

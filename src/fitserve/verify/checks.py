@@ -7,7 +7,7 @@ import msgspec
 
 from fitserve.verify.answer import Answer, body_words, entry, excerpt, generated_text, text_of, whole_number
 from fitserve.verify.ask import ask, ask_in_turn
-from fitserve.verify.session import NO_MODEL, Session, unasked
+from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
 
 SMALL_OUTPUT_TOKENS = 8
@@ -53,7 +53,7 @@ async def _check_generation(session: Session, name: str, path: str, body: dict[s
     expected = "tokens, count, finish_reason"
     model = session.served.model
     if model is None:
-        return unasked(name, expected, NO_MODEL)
+        return unasked(name, expected, session.no_model)
     answer = await ask(session, path, {"model": model, **body})
     if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
         why = f"no such endpoint here: {answer.trouble}"

@@ -52,6 +52,8 @@ class Progress:
         self.finish_reason: str | None = None
         self.body: Any = None
         self.server = ""
+        self.connected = False
+        self.reused = False
 
     def answer(self, error_type: str | None = None, error: str = "") -> Answer:
         """Everything so far as a value."""
@@ -84,14 +86,12 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     max_events: int | None = None
 
 
-class _Kept:
-    """Was a connection taken that had been used before?"""
-
-    reused = False
+async def _note_new(_session: object, context: Any, _parameters: object) -> None:
+    context.trace_request_ctx.connected = True
 
 
 async def _note_reuse(_session: object, context: Any, _parameters: object) -> None:
-    context.trace_request_ctx.reused = True
+    context.trace_request_ctx.connected = context.trace_request_ctx.reused = True
 
 
 class Client:
@@ -142,9 +142,12 @@ class Client:
         try:
             async with asyncio.timeout(deadline_seconds):
                 return await self._on_living_connection(request, progress)
-        except aiohttp.ServerTimeoutError:
-            return progress.answer("no-connection", f"no connection within {CONNECT_SECONDS:g} s")
-        except TimeoutError:
+        except TimeoutError as error:
+            if not progress.connected:
+                seconds = (
+                    CONNECT_SECONDS if isinstance(error, aiohttp.ServerTimeoutError) else deadline_seconds
+                )
+                return progress.answer("no-connection", f"no connection within {seconds:g} s")
             return progress.answer("timeout", f"no whole answer within {deadline_seconds:g} s")
         except (aiohttp.ClientError, OversizedEventError, OSError) as error:
             return progress.answer(*network_trouble(error))
@@ -158,14 +161,14 @@ class Client:
         import aiohttp
 
         while True:
-            kept = _Kept()
+            progress.reused = False
             try:
-                return await self._exchange(request, progress, kept)
+                return await self._exchange(request, progress)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not kept.reused or progress.status is not None:
+                if not progress.reused or progress.status is not None:
                     raise
 
-    async def _exchange(self, request: _Request, progress: Progress, kept: "_Kept") -> Answer:
+    async def _exchange(self, request: _Request, progress: Progress) -> Answer:
         headers = {"Content-Type": "application/json"} if request.body is not None else None
         url = self.target.root + request.path
         async with self._session.request(
@@ -174,7 +177,7 @@ class Client:
             data=request.body,
             headers=headers,
             allow_redirects=False,
-            trace_request_ctx=kept,
+            trace_request_ctx=progress,
         ) as response:
             progress.status = response.status
             progress.server = excerpt(response.headers.get("Server", ""))
@@ -320,6 +323,7 @@ async def open_client(
         headers["Authorization"] = f"Bearer {api_key}"
     connector = aiohttp.TCPConnector(limit=0, ssl=_tls(target, ca_file))
     trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(_note_new)
     trace.on_connection_reuseconn.append(_note_reuse)
     session = aiohttp.ClientSession(
         connector=connector,

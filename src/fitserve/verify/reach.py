@@ -8,7 +8,7 @@ import msgspec
 
 from fitserve.verify.answer import Answer, body_words, entry, text_of, whole_number
 from fitserve.verify.ask import ask
-from fitserve.verify.session import NO_MODEL, Served, Session
+from fitserve.verify.session import Served, Session
 from fitserve.verify.verification import Check
 
 UNREACHABLE = frozenset(
@@ -209,7 +209,7 @@ async def check_model_name(session: Session) -> Check:
     served = session.served
     wanted = session.options.model or served.model
     if wanted is None:
-        return session.skip("model-name", "requests for a name are taken", NO_MODEL)
+        return session.skip("model-name", "requests for a name are taken", session.no_model)
     expected = f"requests for {wanted!r} are taken"
     if wanted in served.names:
         return session.record(

@@ -27,7 +27,7 @@ from fitserve.verify.reach import (
     check_reach,
     check_version,
 )
-from fitserve.verify.session import NO_MODEL, Session
+from fitserve.verify.session import Session
 from fitserve.verify.soak import Soak, check_soak
 from fitserve.verify.steps import Step, find_knee
 from fitserve.verify.target import Target, is_private, parse_target
@@ -36,8 +36,18 @@ from fitserve.verify.verification import Check, Verification
 from fitserve.verify.workload import Workload, plan_workload
 
 
+class _Listener(msgspec.Struct, frozen=True):
+    """Who is told of a verification while it lasts."""
+
+    on_check: Callable[[Check], None]
+    on_progress: Callable[[str], None]
+
+
 def verify_server(
-    url: str, options: Options | None = None, on_check: Callable[[Check], None] | None = None
+    url: str,
+    options: Options | None = None,
+    on_check: Callable[[Check], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Prove what a running server can do.
 
@@ -45,6 +55,7 @@ def verify_server(
         url: its address, with or without ``/v1``.
         options: what is asked and how far it may go.
         on_check: called with each check as it is answered.
+        on_progress: called with a few words while something lasts.
 
     Raises:
         UsageError: the URL cannot be used, the target is public and not confirmed, or the key's variable is empty.
@@ -55,7 +66,8 @@ def verify_server(
     _ask_leave(target, options)
     key = _api_key(options)
     workload = plan_workload(options)
-    return asyncio.run(_verify(target, key, options, workload, on_check or (lambda _: None)))
+    listener = _Listener(on_check or (lambda _: None), on_progress or (lambda _: None))
+    return asyncio.run(_verify(target, key, options, workload, listener))
 
 
 def exit_code(verification: Verification) -> int:
@@ -116,14 +128,10 @@ def _api_key(options: Options) -> str | None:
 
 
 async def _verify(
-    target: Target,
-    key: str | None,
-    options: Options,
-    workload: Workload,
-    on_check: Callable[[Check], None],
+    target: Target, key: str | None, options: Options, workload: Workload, tell: _Listener
 ) -> Verification:
     async with open_client(target, api_key=key, ca_file=options.ca_file) as client:
-        session = Session(client, options, on_check)
+        session = Session(client, options, tell.on_check, tell.on_progress)
         numbers: dict[str, Any] = {}
         if await check_reach(session):
             numbers = await _ask_everything(session, workload)
@@ -190,7 +198,7 @@ class _Load(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _ask_load(session: Session, prompts: Prompts | None, workload: Workload) -> _Load:
     if prompts is None:
-        why = "no prompt of exact length can be made" if session.served.model else NO_MODEL
+        why = "no prompt of exact length can be made" if session.served.model else session.no_model
         session.skip("load-1", "a ramp of concurrent requests", why)
         session.skip("goal-length", "the goal's requests at once", why)
         session.skip("full-length", "as many at full length", why)

@@ -41,14 +41,22 @@ class Session:
         client: the connection.
         options: what is asked.
         on_check: called with each check as it is answered.
+        on_progress: called with a few words while something lasts.
     """
 
-    def __init__(self, client: Client, options: Options, on_check: Callable[[Check], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: Options,
+        on_check: Callable[[Check], None],
+        on_progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.client = client
         self.options = options
         self.served = Served()
         self.checks: list[Check] = []
         self.counter = Counter()
+        self.tell = on_progress
         self._on_check = on_check
 
     def record(self, check: Check) -> Check:
@@ -64,6 +72,14 @@ class Session:
     def found(self, name: str) -> Check | None:
         """An earlier check by its name."""
         return next((check for check in self.checks if check.name == name), None)
+
+    @property
+    def no_model(self) -> str:
+        """Why nothing can be asked of a server that lists no model."""
+        models = self.found("models")
+        if models is not None and models.error_type in ("http-401", "http-403"):
+            return "the server wants an API key before it names a model"
+        return NO_MODEL
 
     async def gauges(self) -> Gauges | None:
         """The scheduler's state now; None where the server does not publish it."""

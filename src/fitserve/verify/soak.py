@@ -16,6 +16,9 @@ from fitserve.verify.steps import Spread, most_in_flight, spread
 from fitserve.verify.verification import Check
 from fitserve.verify.workload import Size, Workload
 
+TELL_SECONDS = 10.0
+"""Between two words of progress."""
+
 SLICES = 6
 """Parts of the soak that are compared."""
 
@@ -132,6 +135,7 @@ async def _keep_up(
     """Every answer, without its words: an hour holds many."""
     answers: list[Answer] = []
     errors = 0
+    begin = time.perf_counter()
 
     async def place() -> None:
         nonlocal errors
@@ -144,7 +148,18 @@ async def _keep_up(
             errors += not answer.ok
             answers.append(msgspec.structs.replace(answer, text="", body=None, token_gaps_seconds=[]))
 
-    await asyncio.gather(*(place() for _ in range(concurrency)))
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            minutes = (time.perf_counter() - begin) / 60
+            session.tell(f"soak: {minutes:.1f} min, {len(answers):,} answers, {errors} errors")
+
+    teller = asyncio.create_task(tell())
+    try:
+        await asyncio.gather(*(place() for _ in range(concurrency)))
+    finally:
+        teller.cancel()
+        await asyncio.gather(teller, return_exceptions=True)
     return answers
 
 
