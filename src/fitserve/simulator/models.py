@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fitserve.simulator.checkpoint import write_checkpoint
 from fitserve.simulator.releases import read_data
 
 
@@ -94,7 +95,7 @@ def known_models() -> dict[str, Model]:
 
 
 def make_model(folder: Path, name: str, **changes: Any) -> Path:
-    """Write a model's folder: its configuration and a tokenizer's; no weights. ``changes`` overwrite entries of the configuration."""
+    """Write a model's folder: its configuration, a tokenizer's, and a checkpoint's header (its weights are a hole in the file). ``changes`` overwrite entries of the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {**known_models()[name].config, "_name_or_path": name, **changes}
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -104,6 +105,7 @@ def make_model(folder: Path, name: str, **changes: Any) -> Path:
     (folder / "tokenizer.json").write_text(
         json.dumps({"version": "1.0", "model": {"type": "BPE"}}), encoding="utf-8"
     )
+    write_checkpoint(folder, config)
     return folder
 
 
