@@ -27,7 +27,7 @@ def test_its_tensors_take_what_was_measured(name: str) -> None:
     size = sum(2 * math.prod(shape) for shape in tensors(model.config).values())
 
     assert row.weights_gib * row.tensor_parallel_size * row.pipeline_parallel_size == pytest.approx(
-        size / GIB, rel=0.01
+        size / GIB, rel=0.015
     )
 
 
