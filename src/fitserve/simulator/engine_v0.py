@@ -10,8 +10,9 @@ import sys
 import msgspec
 
 from fitserve.simulator import words
-from fitserve.simulator.engine import GIB, Play, StartFailed, judge
 from fitserve.simulator.machine import hold
+from fitserve.simulator.play import Play, StartFailed, judge
+from fitserve.simulator.settings import GIB
 from fitserve.simulator.start import Start
 from fitserve.simulator.voice import Voice, traceback
 

@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from fitserve.simulator.arguments import read_arguments
-from fitserve.simulator.engine import Play, run_engine
+from fitserve.simulator.engine import run_engine
 from fitserve.simulator.engine_v0 import run_engine_v0
 from fitserve.simulator.machine import Machine, read_machine, visible
 from fitserve.simulator.models import Model, find_model
+from fitserve.simulator.play import Play
 from fitserve.simulator.refusals import Refusal, refuse_model, refuse_settings
 from fitserve.simulator.releases import at_least
 from fitserve.simulator.settings import Settings, resolve

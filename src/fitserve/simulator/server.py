@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from fitserve.simulator import api, words
-from fitserve.simulator.engine import Play
+from fitserve.simulator import api, prompts, words
+from fitserve.simulator.play import Play
 from fitserve.simulator.releases import at_least
 from fitserve.simulator.scheduler import Request, Scheduler
 from fitserve.simulator.start import Start
@@ -35,7 +35,6 @@ _ROUTES = (
 )
 _GONE = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 _QUIET = ("/metrics", "/health")
-_WORD = 6
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +168,7 @@ class Server:
         wrong = self._wrong_name(body)
         if wrong is not None:
             return wrong
-        tokens = token_ids(prompt_text(body))
+        tokens = prompts.token_ids(prompts.prompt_text(body))
         return web.json_response(
             {"count": len(tokens), "max_model_len": self.start.max_model_len, "tokens": tokens}
         )
@@ -196,7 +195,7 @@ class Server:
             return wrong
         if self.dead:
             return self._gone()
-        prompt = count_prompt(body)
+        prompt = prompts.count_prompt(body)
         limit = self.start.max_model_len
         asked = body.get("max_completion_tokens") or body.get("max_tokens")
         if asked is None and kind == "text":
@@ -328,31 +327,3 @@ class Server:
         counts = f"Running: {running} reqs, Waiting: {waiting} reqs{lost}, GPU KV cache usage: {usage:.1f}%"
         number = "Engine 000: " if at_least(self.version, "0.8.3") else ""
         self.voice.log("throughput", f"{number}{begin}{counts}, Prefix cache hit rate: 0.0%")
-
-
-def prompt_text(body: dict[str, Any]) -> str:
-    """The text of a request."""
-    if "messages" in body:
-        return " ".join(str(message.get("content", "")) for message in body["messages"])
-    return str(body.get("prompt", ""))
-
-
-def token_ids(text: str) -> list[int]:
-    """A word is a token, and a long word several: a tokenizer that is as stable as it is simple."""
-    found: list[int] = []
-    for word in text.split():
-        for place in range(0, len(word), _WORD):
-            found.append(1000 + sum(map(ord, word[place : place + _WORD])) * 7 % 6000)
-    return found
-
-
-def count_prompt(body: dict[str, Any]) -> int:
-    """Tokens of a request's prompt: given ids, or its text; a chat's template adds a few."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list):
-        return (
-            len(prompt)
-            if not prompt or isinstance(prompt[0], int)
-            else max(len(token_ids(str(one))) for one in prompt)
-        )
-    return len(token_ids(prompt_text(body))) + (3 if "messages" in body else 0)
