@@ -30,6 +30,15 @@ def lock_folder() -> Iterator[None]:
         del os.environ["FITSERVE_LOCK_DIR"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_folder() -> Iterator[None]:
+    """A journal of this session's own: no test writes into the user's."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FITSERVE_DATA_DIR"] = folder
+        yield
+        del os.environ["FITSERVE_DATA_DIR"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each live test the time to install the engine, where it sets no time-out of its own."""
     for item in items:

@@ -107,7 +107,7 @@ def test_runs_deletes(journal_folder: Path) -> None:
 
 def test_report_tells_the_story(journal_folder: Path) -> None:
     """The text of a run is asked for by its beginning, and of the newest by ``last``."""
-    one = fitserve(journal_folder, "report", "20261201-15")
+    one = fitserve(journal_folder, "report", "20261201-15", "--no-redact")
     last = fitserve(journal_folder, "report", "last")
 
     assert render_record(record_of(journal_folder, SERVED)) == one.stdout
@@ -117,7 +117,7 @@ def test_report_tells_the_story(journal_folder: Path) -> None:
 @pytest.mark.parametrize("how", [["--format", "json"], ["--json"]])
 def test_report_json_is_the_record(journal_folder: Path, how: list[str]) -> None:
     """The JSON of a report holds the whole record, and can be read back into one."""
-    done = fitserve(journal_folder, "report", SERVED, *how)
+    done = fitserve(journal_folder, "report", SERVED, "--no-redact", *how)
 
     assert "record" == json.loads(done.stdout)["kind"]
     assert record_of(journal_folder, SERVED) == record_from_json(done.stdout)
@@ -158,7 +158,7 @@ def test_report_gives_back_a_log(journal_folder: Path) -> None:
         (["report", "2026"], 3, "error: several runs begin with 2026: "),
         (["report", "nothing"], 3, "error: no run begins with 'nothing'"),
         (["report", SERVED, "--log", "2"], 3, "error: the log of trial 2 was not kept"),
-        (["report", SERVED, "--log", "1", "--json"], 2, "error: --log writes the log as it was"),
+        (["report", SERVED, "--log", "1", "--json"], 2, "error: --log writes the log as text"),
         (["report"], 2, "Usage: "),
         (["runs", "--limit", "0"], 2, "Usage: "),
         (["runs", "--delete", "nothing"], 3, "error: no run begins with 'nothing'"),

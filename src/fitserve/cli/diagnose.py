@@ -24,18 +24,22 @@ _NOT_A_LOG = "not-a-vllm-log"
     default=None,
     help="Hide names, addresses and keys in the answer; on where -o writes it to a file.",
 )
+@click.option("--save", is_flag=True, help="Keep the diagnosis and the log: fitserve report last.")
 @output_options
-def command(places: tuple[str, ...], follow: bool, redact: bool | None, output: Output) -> int:
+def command(places: tuple[str, ...], follow: bool, redact: bool | None, save: bool, output: Output) -> int:
     """Why did this start-up (or this server) fail.
 
     FILE may be gzipped; - is the standard input. A DIR, or several files, give a table of causes.
     """
     names = places or _piped()
     output = msgspec.structs.replace(output, redacted=output.path is not None if redact is None else redact)
+    is_one = len(names) == 1 and not Path(names[0]).is_dir()
+    if save and (follow or not is_one):
+        raise UsageError("--save keeps one whole log", hint="fitserve diagnose --save FILE")
     if follow:
         return _follow(names, output)
-    if len(names) == 1 and not Path(names[0]).is_dir():
-        return _one(names[0], output)
+    if is_one:
+        return _saved(names[0], output) if save else _one(names[0], output)
     return _many(names, output)
 
 
@@ -52,6 +56,18 @@ def _one(name: str, output: Output) -> int:
     from fitserve.diagnose.engine import diagnose_path
 
     return _answer(diagnose_path(None if name == _STDIN else Path(name)), name, output)
+
+
+def _saved(name: str, output: Output) -> int:
+    """Diagnose one log, and keep both."""
+    from fitserve.cli.keep import keep_diagnosis, plain_file
+    from fitserve.diagnose.engine import diagnose_path
+
+    with plain_file(None if name == _STDIN else Path(name)) as log:
+        diagnosis = diagnose_path(log)
+        code = _answer(diagnosis, name, output)
+        keep_diagnosis(diagnosis, log, name, quiet=output.quiet)
+    return code
 
 
 def _answer(diagnosis: Diagnosis, name: str, output: Output) -> int:

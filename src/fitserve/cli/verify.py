@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from typing import Any
 
 import click
@@ -51,8 +52,13 @@ from fitserve.verify.verification import Check
 @click.option(
     "--yes", is_flag=True, help="Put a server outside this machine and its private network under load."
 )
+@click.option(
+    "--save/--no-save", "save", default=True, show_default=True, help="Keep the result: fitserve report last."
+)
 @output_options
-def command(url: str, output: Output, *, deadline: float, quick: bool, yes: bool, **sizes: Any) -> int:
+def command(
+    url: str, output: Output, *, deadline: float, quick: bool, yes: bool, save: bool, **sizes: Any
+) -> int:
     """Prove at its API what the server at URL can do.
 
     It is reached; its names and context length are read; every endpoint answers; requests of exactly max_model_len
@@ -67,9 +73,15 @@ def command(url: str, output: Output, *, deadline: float, quick: bool, yes: bool
         deadline_seconds=deadline, profile="quick" if quick else "full", allow_public=yes, **sizes
     )
     shown = sys.stderr.isatty() and not output.quiet
+    began = time.monotonic()
     verification = verify_server(url, options, _show if shown else None, _tell if shown else None)
+    seconds = time.monotonic() - began
     width = shutil.get_terminal_size((120, 24)).columns
     output.emit(verification, lambda: render_verification(verification, colored=output.colored, width=width))
+    if save:
+        from fitserve.cli.keep import keep_verification
+
+        keep_verification(verification, seconds, quiet=not shown)
     return exit_code(verification)
 
 

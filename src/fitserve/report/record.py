@@ -7,8 +7,10 @@ import msgspec
 from fitserve.trial.outcome import Pending, Trial
 from fitserve.verify.verification import Verification
 
-Outcome = Literal["served", "not-reached", "stopped"]
-Maker = Literal["fix", "run", "demo"]
+Outcome = Literal["served", "not-reached", "stopped", "checked", "diagnosed"]
+"""How a run ended; ``checked`` and ``diagnosed``: nothing was started, a server was asked or a log was read."""
+
+Maker = Literal["fix", "run", "demo", "verify", "diagnose"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,9 +22,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         kind: which command made it; its JSON key is ``made_by``.
         started_utc: ISO 8601, seconds.
         fitserve_version: the tool's version.
-        command: the command as the user gave it.
+        command: the command as the user gave it; where nothing was started, the tool's own.
         environment: what this machine and its vLLM are, by name.
-        trials: every start, in order.
+        trials: every start, in order; of a log that was read, the start that it shows.
         logs: the digest of each trial's log in the journal, by the trial's number.
         verification: what was proven at the end.
         outcome: how the run ended.

@@ -20,31 +20,58 @@ from fitserve.trial.outcome import Trial
 
 EVIDENCE_LINES = 6
 EVIDENCE_CHARACTERS = 300
-"""An issue of GitHub holds 65,536 characters; a longer line is cut."""
+"""A longer line is cut."""
+
+MOST_CHARACTERS = 60_000
+"""An issue of GitHub holds 65,536, and its author wants to say something as well."""
 
 SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 MASK = "***"
 
 
 def render_record_markdown(record: Record) -> str:
-    """The run as Markdown."""
+    """The run as Markdown, within the limit: the oldest trials lose their details first, then long texts their ends."""
     record = without_secrets(record)
-    blocks = [
-        f"### fitserve {record.kind}: {outcome_words(record)}",
-        _environment(record),
-        _fenced(shell_words(record.command), "sh"),
-        _table(
-            ["trial", "change", "outcome", "cause"],
-            [
-                [str(trial.n), change_words(trial.change), ending_words(trial), trial.cause or ""]
-                for trial in record.trials
-            ],
-        ),
-        *(_trial(record, index) for index in range(len(record.trials))),
-        _checks(record),
-        _ending(record),
-    ]
+    details = [_trial(record, index) for index in range(len(record.trials))]
+    text = _whole(record, details)
+    for index in range(len(details)):
+        if len(text) <= MOST_CHARACTERS:
+            break
+        details[index] = ""
+        left_out = f"the details of the first {index + 1} trials are left out; all of it: `fitserve report {record.run}`"
+        text = _whole(record, [left_out, *filter(None, details)])
+    return text if len(text) <= MOST_CHARACTERS else _shortest(record)
+
+
+def _whole(record: Record, details: list[str]) -> str:
+    blocks = [_head(record), _trials_table(record), *details, _checks(record), _ending(record)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _head(record: Record) -> str:
+    title = f"### fitserve {record.kind}: {outcome_words(record)}"
+    return f"{title}\n\n{_environment(record)}\n\n{_fenced(shell_words(record.command), 'sh')}"
+
+
+def _trials_table(record: Record) -> str:
+    rows = [
+        [str(trial.n), change_words(trial.change), ending_words(trial), trial.cause or ""]
+        for trial in record.trials
+    ]
+    return _table(["trial", "change", "outcome", "cause"], rows)
+
+
+def _shortest(record: Record) -> str:
+    """What fits whatever the texts are: each of its parts is cut to its share."""
+    parts = [_inline(outcome_words(record)), _inline(shell_words(record.command)), _inline(record.reason)]
+    if record.final_command is not None:
+        parts.append(_inline(shell_words(record.final_command)))
+    share = MOST_CHARACTERS // (len(parts) + 1)
+    cut = [part if len(part) < share else f"{part[:share]}…" for part in parts if part]
+    return (
+        "\n\n".join([f"### fitserve {record.kind}", *cut, f"all of it: `fitserve report {record.run}`"])
+        + "\n"
+    )
 
 
 def _environment(record: Record) -> str:
@@ -69,7 +96,7 @@ def _trial(record: Record, index: int) -> str:
     if rows:
         parts.append(_table(["figure", "predicted", "measured"], rows))
     env = {name: MASK if SECRET.search(name) else value for name, value in trial.env.items()}
-    parts += [_fenced(shell_words(trial.argv, env), "sh"), "</details>"]
+    parts += [*([_fenced(shell_words(trial.argv, env), "sh")] if trial.argv else []), "</details>"]
     return "\n\n".join(parts)
 
 

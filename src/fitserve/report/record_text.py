@@ -5,6 +5,7 @@ import textwrap
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
+    PURPOSES,
     change_words,
     comparisons,
     ending_words,
@@ -58,6 +59,8 @@ def _trial(record: Record, trial: Trial, before: Trial | None) -> list[str]:
         lines.append(_field("because", trial.change.why))
     if trial.change is not None:
         lines.append(_field("costs", trial.change.cost))
+        if trial.change.purpose in PURPOSES:
+            lines.append(_field("purpose", PURPOSES[trial.change.purpose]))
     lines.append(_field("outcome", ending_words(trial)))
     phases = phase_durations(trial.phases, trial.seconds)
     if phases:
@@ -104,6 +107,8 @@ def _ending(record: Record) -> list[str]:
     why = f": {record.reason}" if record.reason else ""
     if record.outcome is None:
         return ["unfinished: the run has not ended, or was killed"]
+    if record.outcome in ("checked", "diagnosed"):
+        return [f"{outcome_words(record)}{took}"]
     if record.final_command is None:
         return [f"{outcome_words(record)}{took}{why}"]
     return [

@@ -13,6 +13,9 @@ from fitserve.trial.outcome import Change, PhaseTime, Trial
 from fitserve.units import gib
 
 NOT_GIVEN = "not given"
+AS_GIVEN = "as given"
+PURPOSES = {"isolation": "to find out what fails; it is not kept", "growth": "to spend what was left"}
+"""What a change is for where it is not to make the launch serve."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +40,7 @@ def option_of(flag: str) -> str:
 def change_words(change: Change | None) -> str:
     """The one difference to the trial before: ``--max-model-len 131072 -> 76304``."""
     if change is None:
-        return "as given"
+        return AS_GIVEN
     before = NOT_GIVEN if change.value_from is None else _setting_words(change.value_from)
     after = "taken away" if change.to is None else _setting_words(change.to)
     return f"{option_of(change.flag)} {before} -> {after}"
@@ -55,7 +58,9 @@ def seconds_words(seconds: float) -> str:
 
 
 def ending_words(trial: Trial) -> str:
-    """How a trial ended and when: ``failed after 41.2 s, exit code 1``."""
+    """How a trial ended and when: ``failed after 41.2 s, exit code 1``; no time where only its log was read."""
+    if not trial.argv:
+        return trial.outcome
     words = f"{trial.outcome} after {seconds_words(trial.seconds)}"
     if trial.exit_code is not None:
         words += f", exit code {trial.exit_code}"
@@ -68,6 +73,10 @@ def outcome_words(record: Record) -> str:
     """How a run ended, in a few words; the journal's list says the same."""
     if record.outcome is None:
         return "unfinished"
+    if record.outcome == "diagnosed":
+        return next((trial.cause for trial in record.trials if trial.cause), "healthy")
+    if record.outcome == "checked":
+        return "proven" if record.verification and record.verification.passed else "a check failed"
     if record.outcome != "served":
         return record.outcome.replace("-", " ")
     if record.verification is None:

@@ -5,9 +5,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
@@ -79,6 +79,14 @@ class Journal(Protocol):
             MachineError: the journal cannot be read, or the log is not what was kept.
         """
 
+    def open_log(self, digest: str) -> BinaryIO:
+        """A kept log as a stream; at its end it has been checked.
+
+        Raises:
+            InputError: there is none with this digest.
+            MachineError: the journal cannot be read; while reading: the log is not what was kept.
+        """
+
     def latest(self, limit: int) -> list[RunSummary]:
         """The newest runs, newest first.
 
@@ -94,6 +102,20 @@ class Journal(Protocol):
 
         Raises:
             InputError: there is no such run, or several.
+            MachineError: the journal cannot be written.
+        """
+
+    def every(self) -> Iterator[Record]:
+        """Every run, oldest first, one at a time.
+
+        Raises:
+            MachineError: the journal, or a record in it, cannot be read.
+        """
+
+    def prune(self, *, keep: int | None = None, before_utc: str | None = None) -> list[str]:
+        """Forget the runs beyond the newest ``keep``, or those saved last before a time, with their logs; their ids.
+
+        Raises:
             MachineError: the journal cannot be written.
         """
 
@@ -116,6 +138,18 @@ class NullJournal:
         raise self.reason
 
     def read_log(self, digest: str) -> bytes:
+        """Raises the reason."""
+        raise self.reason
+
+    def open_log(self, digest: str) -> BinaryIO:
+        """Raises the reason."""
+        raise self.reason
+
+    def every(self) -> Iterator[Record]:
+        """Raises the reason."""
+        raise self.reason
+
+    def prune(self, *, keep: int | None = None, before_utc: str | None = None) -> list[str]:
         """Raises the reason."""
         raise self.reason
 

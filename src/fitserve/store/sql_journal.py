@@ -2,10 +2,11 @@
 
 import contextlib
 import datetime as dt
+import io
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import sqlalchemy as sa
@@ -14,10 +15,15 @@ from fitserve.errors import InputError, MachineError
 from fitserve.report.record import Record, record_from_json, record_to_json, storable
 from fitserve.store.database import Database
 from fitserve.store.journal import RunSummary
-from fitserve.store.logs import KeptLog, pack, unpack
+from fitserve.store.logs import KeptLog, Unpacked, pack
 from fitserve.store.tables import logs, runs, trials
 
 LAST = "last"
+
+_AT_ONCE = 500
+"""Names in one statement: SQLite before 3.32 takes 999."""
+
+LOG_BUFFER_BYTES = 1 << 18
 
 NAMED_RUNS = 20
 """How many earlier runs are looked at for what a start will take."""
@@ -73,17 +79,20 @@ class SqlJournal:
 
     def read_log(self, digest: str) -> bytes:
         """A kept log."""
+        with self.open_log(digest) as log:
+            return log.read()
+
+    def open_log(self, digest: str) -> BinaryIO:
+        """A kept log as a stream."""
         with self._database.reading() as connection:
             content = connection.execute(sa.select(logs.c.content).where(logs.c.digest == digest)).scalar()
+        where = self._database.place.shown
         if content is None:
-            raise InputError(f"no log with the digest {digest} is kept", where=self._database.place.shown)
-        text = unpack(content, digest)
-        if text is None:
-            raise MachineError(
-                f"the log {digest} is not what was kept: the journal is damaged",
-                where=self._database.place.shown,
-            )
-        return text
+            raise InputError(f"no log with the digest {digest} is kept", where=where)
+        words = f"the log {digest} is not what was kept: the journal is damaged"
+        return io.BufferedReader(
+            Unpacked(content, digest, lambda: MachineError(words, where=where)), LOG_BUFFER_BYTES
+        )
 
     def latest(self, limit: int) -> list[RunSummary]:
         """The newest runs, newest first."""
@@ -104,15 +113,30 @@ class SqlJournal:
                     found.append(record_from_json(text))
         return found
 
+    def every(self) -> Iterator[Record]:
+        """Every run, oldest first, one at a time."""
+        with self._database.reading() as connection:
+            names = connection.execute(sa.select(runs.c.run).order_by(runs.c.run)).scalars().all()
+        for name in names:
+            with contextlib.suppress(InputError):  # another process has deleted it since
+                yield self.load(name)
+
     def delete(self, run: str) -> str:
         """Forget a run and the logs that no other run has."""
         with self._database.writing() as connection:
             name = _resolve(connection, run, self._database.place.shown)
-            own = [row.log for row in connection.execute(sa.select(trials.c.log).where(trials.c.run == name))]
-            connection.execute(runs.delete().where(runs.c.run == name))
-            still_used = sa.select(trials.c.log).where(trials.c.log.is_not(None))
-            connection.execute(logs.delete().where(logs.c.digest.in_(own), logs.c.digest.not_in(still_used)))
+            _forget(connection, [name])
         return name
+
+    def prune(self, *, keep: int | None = None, before_utc: str | None = None) -> list[str]:
+        """Forget the runs beyond the newest so many, or those that ended before a time."""
+        with self._database.writing() as connection:
+            query = sa.select(runs.c.run).order_by(runs.c.run.desc())
+            if before_utc is not None:
+                query = query.where(runs.c.saved_utc < before_utc)
+            names = list(connection.execute(query).scalars())[keep or 0 :]
+            _forget(connection, names)
+        return names
 
     def _complain(self, what: str) -> None:
         """Say it once; the next save tries again."""
@@ -130,6 +154,16 @@ def _replace(connection: sa.Connection, record: Record) -> None:
     rows = _trial_rows(record, kept)
     if rows:
         connection.execute(trials.insert(), rows)
+
+
+def _forget(connection: sa.Connection, names: list[str]) -> None:
+    """Delete runs, and the logs that no run has then."""
+    for some in (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)):
+        own = list(connection.execute(sa.select(trials.c.log).where(trials.c.run.in_(some))).scalars())
+        connection.execute(runs.delete().where(runs.c.run.in_(some)))
+        still_used = sa.select(trials.c.log).where(trials.c.log.is_not(None))
+        for few in (own[at : at + _AT_ONCE] for at in range(0, len(own), _AT_ONCE)):
+            connection.execute(logs.delete().where(logs.c.digest.in_(few), logs.c.digest.not_in(still_used)))
 
 
 def _run_row(record: Record) -> dict[str, Any]:
