@@ -1,0 +1,1 @@
+"""What this machine, its GPUs, its container and its vLLM are."""

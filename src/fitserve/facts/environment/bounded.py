@@ -1,0 +1,94 @@
+"""Questions with a time limit: to programs that may hang, and to functions that may."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fitserve.errors import FitserveError
+from fitserve.units import Unknown
+
+_REASON_LETTERS = 300
+_FAREWELL_SECONDS = 0.2
+
+
+def ask_program(
+    command: Sequence[str | Path], seconds: float, *, environ: Mapping[str, str] | None = None
+) -> str | Unknown:
+    """What a program prints; it and everything it started is killed at the limit, and not waited for where that does not help.
+
+    Args:
+        command: the program and its arguments.
+        seconds: the limit.
+        environ: its environment; None is this process's.
+    """
+    words = [str(word) for word in command]
+    name = Path(words[0]).name
+    try:
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=os.sep,
+            env=environ,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Unknown(f"{name} cannot be started: {error.strerror}")
+    try:
+        out, errors = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Unknown(f"{name} did not answer within {seconds:g} s")
+    finally:
+        _end(child)
+    if child.returncode:
+        said = [line.strip() for line in errors.splitlines() if line.strip()]
+        return Unknown(f"{name} ended with {child.returncode}: {(said or [''])[-1][:_REASON_LETTERS]}")
+    return out
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_FAREWELL_SECONDS)
+    for stream in (child.stdout, child.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def all_within(probes: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
+    """The answers of functions that run at the same time; what is not there at the limit, or fails, is an unknown with its reason."""
+    answers: dict[str, Any] = {}
+    defects: list[Exception] = []
+
+    def run(name: str, probe: Callable[[], Any]) -> None:
+        try:
+            answers[name] = probe()
+        except FitserveError as error:
+            answers[name] = Unknown(error.what)
+        except OSError as error:
+            answers[name] = Unknown(error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - raised again where it can be seen
+            defects.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(name, probe), daemon=True) for name, probe in probes.items()
+    ]
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if defects:
+        raise defects[0]
+    late = Unknown(f"no answer within {seconds:g} s")
+    return {name: answers.get(name, late) for name in probes}
