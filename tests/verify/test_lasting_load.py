@@ -172,6 +172,24 @@ def test_the_curve_survives_a_journal(fake_url: str) -> None:
     assert None is load_curve(Verification(url="http://nowhere"))
 
 
+def test_an_embedding_model_has_a_load_of_its_own(fake_url: str) -> None:
+    """Prompts alone are sent, at once and at their full length; speed is that of the prompts, and no token's time is shown."""
+    verification = verify_server(
+        f"{fake_url}/embedding", quick(goal_context=256, goal_concurrency=3, request_rate=10)
+    )
+
+    assert ["yes", "yes", "yes"] == [verdict["answer"] for verdict in verification.numbers["verdicts"]]
+    assert (768, 0) == (
+        found(verification, "goal-length").prompt_tokens,
+        found(verification, "goal-length").output_tokens,
+    )
+    assert found(verification, "open-loop").passed
+    curve = load_curve(verification)
+    assert curve is not None
+    assert all(point.prompt_tokens_per_second > 0 for point in curve.points)
+    assert "first token" not in render_verification(verification)
+
+
 @pytest.mark.parametrize("mode", ["gzip-bomb", "endless-models", "endless-tokens"])
 def test_endless_answers_do_not_fill_the_memory(fake_url: str, mode: str) -> None:
     """Whatever a server sends without end, packed or not, is cut off while it is small."""

@@ -30,8 +30,10 @@ def load_lines(verification: Verification, width: int) -> list[str]:
     if curve is None:
         return []
     shown = [name for name, _ in _COLUMNS]
+    if all(point.first_token_p50_seconds is None for point in curve.points):
+        shown = [name for name in shown if name not in ("first token", "between tokens")]
     for name in _DISPENSABLE:
-        if len(_row(dict(zip(shown, shown, strict=True)))) > width:
+        if name in shown and len(_row(dict(zip(shown, shown, strict=True)))) > width:
             shown.remove(name)
     table = _row({name: name for name in shown})
     blind = "" if curve.knee.metrics else "; without /metrics, KV cache, waits and preemptions are not seen"
@@ -64,7 +66,7 @@ def _cells(point: Point) -> dict[str, str]:
         _pair(point.first_token_p50_seconds, point.first_token_p99_seconds),
         _pair(point.inter_token_p50_seconds, point.inter_token_p99_seconds),
         _pair(point.end_to_end_p50_seconds, point.end_to_end_p99_seconds),
-        f"{point.output_tokens_per_second:,.0f}",
+        f"{point.output_tokens_per_second or point.prompt_tokens_per_second:,.0f}",
         "-" if usage is None else f"{usage:.0%}",
         *("-" if seen is None else f"{seen:,}" for seen in (point.running, point.waiting, point.preemptions)),
     ]

@@ -20,6 +20,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         end_to_end_p50_seconds: the whole request.
         end_to_end_p99_seconds: the slowest percent.
         output_tokens_per_second: over all requests.
+        prompt_tokens_per_second: likewise; what counts where a model has no output.
         kv_cache_usage_fraction: the fullest reading, 0 to 1.
         running: most requests that ran at one moment, by the server's gauge or by their own tokens.
         waiting: most requests waiting.
@@ -36,6 +37,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     end_to_end_p50_seconds: float | None = None
     end_to_end_p99_seconds: float | None = None
     output_tokens_per_second: float = 0.0
+    prompt_tokens_per_second: float = 0.0
     kv_cache_usage_fraction: float | None = None
     running: int | None = None
     waiting: int | None = None
@@ -79,6 +81,7 @@ def _point(step: Step) -> Point:
         end_to_end_p50_seconds=whole.p50 if whole else None,
         end_to_end_p99_seconds=whole.p99 if whole else None,
         output_tokens_per_second=step.output_tokens_per_second,
+        prompt_tokens_per_second=round(step.counted_prompt_tokens / step.seconds, 1) if step.seconds else 0.0,
         kv_cache_usage_fraction=seen.max_kv_cache_usage_fraction if seen else None,
         running=step.seen_at_once or None,
         waiting=seen.max_waiting if seen else None,
