@@ -12,15 +12,26 @@ from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Move
 from fitserve.plan.moves.table import MOVES
 from fitserve.plan.nearest import find_nearest
-from fitserve.plan.request import Request, concurrency_at, judge_request
-from fitserve.plan.search import Candidate, Level, cheapest, cost_of, few_moves, level, single_moves
+from fitserve.plan.request import Request, concurrency_at, judge_request, resolve_request
+from fitserve.plan.search import (
+    GOAL_NOT_MET,
+    Candidate,
+    Level,
+    cause_now,
+    cheapest,
+    cost_of,
+    few_moves,
+    level,
+    single_moves,
+)
 from fitserve.trial.choice import Bounds, Choice, Skipped, Try, choose, objection
 from fitserve.units import Unknown
 
 MODELLED = frozenset(cause for move in MOVES for cause in move.causes)
 """Causes that the memory model knows moves against."""
 
-_DEVICE_FLAGS = ("tensor_parallel_size", "pipeline_parallel_size")
+TOO_SHORT = "request-too-long"
+"""The cause where the goal's context is above what is allowed."""
 
 
 def next_change(
@@ -42,17 +53,36 @@ def next_change(
     advised = choose(diagnosis, launch, tried, bounds)
     if isinstance(request, Unknown) or diagnosis.cause not in MODELLED:
         return advised
+    raised = _raised_to_goal(request)
     try:
-        base = judge_request(request)
+        base = judge_request(raised)
     except FitserveError:
         return advised
+    search = _Search(raised, base, launch, tried, bounds)
+    cause = cause_now(base) if diagnosis.cause == TOO_SHORT else diagnosis.cause
+    found = search.best(cause)
+    if found is not None:
+        return Choice(advice=_first(found, request, raised, diagnosis.cause), skipped=advised.skipped)
     if base.unknown is not None:
         return advised
-    search = _Search(request, base, launch, tried, bounds)
-    found = search.best(diagnosis.cause)
-    if found is not None:
-        return Choice(advice=_advice(found, request, base, found.moves[0]), skipped=advised.skipped)
-    return _only_unjudged(advised, request, base)
+    return _only_unjudged(advised, raised, base)
+
+
+def _raised_to_goal(request: Request) -> Request:
+    """The question with the goal's context, where less is allowed now."""
+    goal = request.goal.context
+    now = _length(request)
+    if goal is None or now is None or now >= goal:
+        return request
+    return msgspec.structs.replace(request, given={**request.given, "max_model_len": goal})
+
+
+def _length(request: Request) -> int | None:
+    """The context as the settings give it; None where they do not."""
+    try:
+        return resolve_request(request).options.max_model_len
+    except FitserveError:
+        return None
 
 
 class _Search:
@@ -74,6 +104,8 @@ class _Search:
 
     def best(self, cause: str) -> Candidate | None:
         """One move that is likely to serve; else the first of the fewest that are; else of those that might."""
+        if level(self.base, self.request) == Level.CONFIDENT and cause == GOAL_NOT_MET:
+            return Candidate(moves=(), changes={}, cost="free", judged=self.base, level=Level.CONFIDENT)
         singles = single_moves(self.request, self.base, cause=cause, usable=self.usable)
         likely = cheapest(one for one in singles if one.level <= Level.EXPECTED)
         if likely is not None:
@@ -115,30 +147,50 @@ def _is_judged(advice: Advice, request: Request, base: Judged) -> bool:
     return after.resolved != base.resolved and level(after, request) == Level.NO
 
 
-def _advice(found: Candidate, request: Request, base: Judged, move: Move) -> Advice:
+def _first(found: Candidate, request: Request, raised: Request, cause: str) -> Advice:
+    """The change to begin with: one that gets rid of the cause by itself, where there is one."""
+    goal = raised.given.get("max_model_len")
+    if not found.moves:
+        return Advice(
+            flag="max_model_len",
+            value_from=request.given.get("max_model_len"),
+            to=goal,
+            direction="up",
+            cost="free",
+            why=f"the goal's context; {_expected(found, raised)}",
+            predicted=_predicted(found.judged),
+        )
+    move, alone = found.moves[0], found.judged
+    for each in reversed(found.moves):
+        judged = judge_request(request, {each.flag: found.changes[each.flag]})
+        if each is found.moves[0] or cause_now(judged) != cause:
+            move, alone = each, judged
     value = found.changes[move.flag]
-    before = request.given.get(move.flag, getattr(base.resolved.options, move.flag, None))
-    one = judge_request(request, {move.flag: value}) if len(found.moves) > 1 else found.judged
-    cache = one.cache
-    more = "" if len(found.moves) == 1 else f"; {_further(found)} will be needed too"
+    before = request.given.get(move.flag, getattr(resolve_request(request).options, move.flag, None))
+    further = [each for each in found.moves if each is not move]
+    words = [f"{each.flag} {found.changes[each.flag]}" for each in further]
+    if raised is not request and move.flag != "max_model_len":
+        words.append(f"max_model_len {goal}")
+    more = f"; {' and '.join(words)} will be needed too" if words else ""
     return Advice(
         flag=move.flag,
         value_from=before if isinstance(before, int | float | str) else None,
         to=value,
         direction=_direction(before, value),
         cost=cost_of(move, request),
-        why=f"{move.saves}; {_expected(found, request)}{more}",
-        predicted={
-            "verdict": one.verdict,
-            "kv_cache_tokens": cache.tokens if isinstance(cache, KvCache) else 0,
-            "max_concurrency": round(one.concurrency(), 2),
-            "max_model_len": one.resolved.options.max_model_len,
-        },
+        why=f"{move.saves}; {_expected(found, raised)}{more}",
+        predicted=_predicted(alone),
     )
 
 
-def _further(found: Candidate) -> str:
-    return " and ".join(f"{move.flag} {found.changes[move.flag]}" for move in found.moves[1:])
+def _predicted(judged: Judged) -> dict[str, Any]:
+    cache = judged.cache
+    return {
+        "verdict": judged.verdict,
+        "kv_cache_tokens": cache.tokens if isinstance(cache, KvCache) else 0,
+        "max_concurrency": round(judged.concurrency(), 2),
+        "max_model_len": judged.resolved.options.max_model_len,
+    }
 
 
 def _expected(found: Candidate, request: Request) -> str:

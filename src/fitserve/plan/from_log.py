@@ -8,7 +8,7 @@ import msgspec
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.serve_options import arity
 from fitserve.plan.observed import Observed
-from fitserve.units import Quantity
+from fitserve.units import GIB, Quantity
 
 _TERMS = ("weights_bytes", "activation_bytes", "non_torch_bytes", "cuda_graph_bytes", "captured_bytes")
 _SETTINGS = (
@@ -77,8 +77,17 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
             terms=measured,
             kv_cache_bytes=_quantity(rank.get("kv_cache_bytes"), source),
             failed=diagnosis.cause if diagnosis.failed else None,
+            missing_bytes=_missing_bytes(diagnosis.numbers),
         ),
     )
+
+
+def _missing_bytes(numbers: Mapping[str, Any]) -> int:
+    """What an allocation asked for beyond what was free."""
+    asked, free = numbers.get("tried_to_allocate_gib"), numbers.get("gpu_free_gib")
+    if not isinstance(asked, int | float) or not isinstance(free, int | float):
+        return 0
+    return max(0, round((asked - free) * GIB))
 
 
 def _is_plain(value: object) -> bool:

@@ -44,7 +44,7 @@ _GROWS_WITH = {"sampler-warmup-oom": "max_num_seqs", "serving-oom": "max_num_bat
 
 _LACK_MOST = 1.5
 _LACK_EXPECTED = 1.1
-_LEAST_LACK_BYTES = 64 * MIB
+_LEAST_LACK_BYTES = 128 * MIB
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +56,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         terms: the terms of its tightest rank's budget that were printed, by name.
         kv_cache_bytes: what was left for the KV cache; None where that was not printed.
         failed: the cause by which it ended; None where it served.
+        missing_bytes: what the allocation that failed lacked; 0 where that was not printed.
     """
 
     source: str
@@ -63,6 +64,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     terms: Mapping[str, Quantity] = {}
     kv_cache_bytes: Quantity | None = None
     failed: str | None = None
+    missing_bytes: int = 0
 
 
 def carried_over(
@@ -180,7 +182,8 @@ def _lack(observed: Observed, shown: Mapping[str, Quantity], then: RankBudget) -
     guess = getattr(then, name)
     if least <= 0 or not isinstance(guess, Quantity) or guess.expected > least:
         return {}
-    expected = max(round(least * _LACK_EXPECTED), least + _LEAST_LACK_BYTES)
+    least += observed.missing_bytes
+    expected = max(round(least * _LACK_EXPECTED), least + max(_LEAST_LACK_BYTES, 2 * observed.missing_bytes))
     return {
         name: Quantity(
             low=least,

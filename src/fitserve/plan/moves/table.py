@@ -192,7 +192,7 @@ MOVES: tuple[Move, ...] = (
         cost="speed",
         saves="lets the profile run be shorter than the context",
         costs="some throughput in the old engine",
-        causes=_PROFILE | _ROOM,
+        causes=_PROFILE | _ROOM | _BATCH,
         values=values.chunked_prefill,
     ),
     Move(
