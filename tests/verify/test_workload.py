@@ -1,5 +1,6 @@
 """The load that a user describes: drawn sizes, a recorded trace, and when requests arrive."""
 
+import json
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -47,9 +48,23 @@ TRACES: dict[str, tuple[str, tuple[Size, ...]]] = {
         '\n{"prompt_tokens": 7, "completion_tokens": 3}\r\n\n{"prompt_tokens": 8, "completion_tokens": 1}\n',
         (Size(prompt_tokens=7, output_tokens=3), Size(prompt_tokens=8, output_tokens=1)),
     ),
+    "Alibaba's names, in seconds": (
+        '{"timestamp": 61.5, "input_length": 1089, "output_length": 82}\n{"timestamp": 62, "input_length": 7, "output_length": 8}\n',
+        (
+            Size(prompt_tokens=1089, output_tokens=82, at_seconds=0.0),
+            Size(prompt_tokens=7, output_tokens=8, at_seconds=0.5),
+        ),
+    ),
+    "whole seconds that say so": (
+        '{"at_seconds": 1, "input_tokens": 9, "output_tokens": 1}\n{"at_seconds": 3, "input_tokens": 9, "output_tokens": 1}\n',
+        (
+            Size(prompt_tokens=9, output_tokens=1, at_seconds=0.0),
+            Size(prompt_tokens=9, output_tokens=1, at_seconds=2.0),
+        ),
+    ),
     "a time that only some have is none": (
         '{"prompt_len": 7, "output_len": 3, "at_seconds": 1}\n{"prompt_len": 8, "max_tokens": 1}\n',
-        (Size(prompt_tokens=7, output_tokens=3, at_seconds=1.0), Size(prompt_tokens=8, output_tokens=1)),
+        (Size(prompt_tokens=7, output_tokens=3), Size(prompt_tokens=8, output_tokens=1)),
     ),
 }
 
@@ -191,3 +206,37 @@ def test_what_asks_for_nothing_or_for_no_end_is_refused(wrong: dict[str, float])
 def test_the_ramp_ends_at_the_goal_or_the_servers_limit(options: Options, end: int) -> None:
     """The goal first, then ``max_num_seqs``, then a small number."""
     assert end == options.ramp_concurrency
+
+
+FOREIGN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["input_tokens", "output_tokens", "at_seconds", "timestamp", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.binary(max_size=40) | FOREIGN.map(lambda value: json.dumps(value).encode()), max_size=4))
+def test_any_file_is_a_trace_or_an_input_error(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+) -> None:
+    """Whatever a file holds, it gives requests of positive sizes in the order of their times, or one error with its place."""
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_bytes(b"\n".join(lines))
+
+    where = str(path)
+    try:
+        trace = read_trace(path)
+    except InputError as error:
+        trace, where = (), error.where
+
+    assert str(path) in where
+    assert all(size.prompt_tokens > 0 and size.output_tokens > 0 for size in trace)
+    times = [size.at_seconds for size in trace if size.at_seconds is not None]
+    assert times in ([], sorted(times))

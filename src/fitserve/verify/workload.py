@@ -4,6 +4,7 @@ A trace gives sizes and times, never words: a prompt that was recorded may be in
 nobody's business. Each request gets a fresh prompt of its recorded length.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,8 @@ INPUT_KEYS = ("input_tokens", "prompt_tokens", "input_length", "prompt_len")
 OUTPUT_KEYS = ("output_tokens", "completion_tokens", "output_length", "output_len", "max_tokens")
 """Names of a request's sizes in recorded traces, the first that is there counts.
 
-Source: OpenAI's ``usage``, the Mooncake traces (``input_length``, ``output_length``, ``timestamp`` in milliseconds), vLLM 0.32.0
-``benchmarks/datasets.py`` (``prompt_len``, ``output_tokens``).
+Source: OpenAI's ``usage``; the Mooncake and the Alibaba traces (``input_length``, ``output_length``, ``timestamp``); vLLM 0.32.0
+``benchmarks/datasets/datasets.py`` (``input_length``, ``output_length``, ``output_tokens``).
 """
 
 MAX_TRACE_REQUESTS = 100_000
@@ -107,7 +108,8 @@ def plan_workload(options: Options) -> Workload:
     """
     if options.trace_file is not None:
         trace = read_trace(Path(options.trace_file))
-        words = f"{len(trace):,} recorded requests"
+        lasted = trace[-1].at_seconds
+        words = f"{len(trace):,} recorded requests" + ("" if lasted is None else f" of {lasted:,.1f} s")
         return Workload(words=words, prompt_words=words, trace=trace)
     ratio = options.random_range_ratio
     spread = f", each up to {ratio:.0%} more or less" if ratio else ""
@@ -139,18 +141,35 @@ def read_trace(path: Path) -> tuple[Size, ...]:
         raise InputError("the trace holds no request", where=str(path), hint=_HINT)
     if len(read) > MAX_TRACE_REQUESTS:
         raise InputError(f"the trace holds more than {MAX_TRACE_REQUESTS:,} requests", where=str(path))
-    times = [size.at_seconds for size in read if size.at_seconds is not None]
+    times = [time for _, time in read if time is not None]
     if len(times) < len(read):
-        return tuple(read)
-    start = min(times)
-    moved = [msgspec.structs.replace(size, at_seconds=(size.at_seconds or 0.0) - start) for size in read]
+        return tuple(size for size, _ in read)
+    start, scale = min(times).value, _scale(times)
+    moved = [
+        msgspec.structs.replace(size, at_seconds=(time.value - start) * scale)
+        for (size, _), time in zip(read, times, strict=True)
+    ]
     return tuple(sorted(moved, key=lambda size: size.at_seconds or 0.0))
+
+
+class _Time(msgspec.Struct, frozen=True, order=True):
+    """A recorded time, and whether its unit is told by its name."""
+
+    value: float
+    in_seconds: bool
+
+
+def _scale(times: list[_Time]) -> float:
+    """Seconds of one unit: ``timestamp`` is whole milliseconds in the Mooncake traces, and seconds with a fraction in Alibaba's."""
+    if all(time.in_seconds for time in times) or any(time.value != int(time.value) for time in times):
+        return 1.0
+    return 0.001
 
 
 _HINT = 'a line is such as {"input_tokens": 900, "output_tokens": 120, "at_seconds": 0.25}; the time may be missing'
 
 
-def _read_line(line: bytes, where: str) -> Size:
+def _read_line(line: bytes, where: str) -> tuple[Size, _Time | None]:
     try:
         value = msgspec.json.decode(line)
     except msgspec.DecodeError as error:
@@ -159,7 +178,7 @@ def _read_line(line: bytes, where: str) -> Size:
     if sizes[0] is None or sizes[1] is None:
         missing = "input" if sizes[0] is None else "output"
         raise InputError(f"a line of the trace has no count of {missing} tokens", where=where, hint=_HINT)
-    return Size(prompt_tokens=sizes[0], output_tokens=sizes[1], at_seconds=_time(value))
+    return Size(prompt_tokens=sizes[0], output_tokens=sizes[1]), _time(value)
 
 
 def _first_number(value: Any, keys: tuple[str, ...]) -> int | None:
@@ -170,9 +189,9 @@ def _first_number(value: Any, keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def _time(value: Any) -> float | None:
-    for key, scale in (("at_seconds", 1.0), ("timestamp", 1000.0)):
+def _time(value: Any) -> _Time | None:
+    for key in ("at_seconds", "timestamp"):
         number = entry(value, key)
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            return number / scale
+        if isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number):
+            return _Time(float(number), in_seconds=key == "at_seconds")
     return None
