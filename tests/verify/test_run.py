@@ -285,12 +285,16 @@ def test_what_is_no_http_server_is_not_reached(raw: bytes | None, error_type: st
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer_raw, args=(listener, raw))
         thread.start()
-        verification = verify_server(f"127.0.0.1:{listener.getsockname()[1]}", quick(deadline_seconds=0.3))
+        port = listener.getsockname()[1]
+        verification = verify_server(f"127.0.0.1:{port}", quick(deadline_seconds=0.3))
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
 
     assert [error_type] == [check.error_type for check in verification.checks]
     assert 4 == exit_code(verification)
+    text = render_verification(verification)
+    assert "help: " in text
+    assert (error_type == "silent-server") == (f"ss -ltnp 'sport = :{port}'" in text)
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ HELP = {
     "host-unknown": "check the spelling of the host",
     "unreachable": "check the network between here and the server",
     "no-connection": "packets to that port are dropped (a firewall, a wrong address, an unpublished port), or nobody takes its connections: ss -ltn",
-    "silent-server": "a stopped process (Ctrl-Z), one that is still busy starting, or another protocol: see who listens with: "
-    "ss -ltnp 'sport = :PORT', and what it waits for with: py-spy dump --pid PID",
+    "silent-server": "a stopped process (Ctrl-Z), one that hangs while it starts, or another protocol; who listens: ss -ltnp 'sport = :PORT'",
     "tls-failed": "trust the server's authority with --ca-file FILE, use the name in its certificate, and the scheme that it speaks",
     "proxy-failed": "take the server out of the proxy with NO_PROXY",
     "not-http": "another service listens there, or it speaks https: check the scheme and the port",
@@ -32,7 +31,7 @@ HELP = {
     "not-at-once": "raise --max-num-seqs if it is below the goal; else give the KV cache more room",
     "rate-not-sustained": "send fewer a second, or serve with more replicas; the knee above says what one server takes at once",
     "request-too-long": "raise --max-model-len as far as the KV cache holds it, or shorten the requests",
-    "not-openai-compatible": "give the address of vLLM's API server: http://HOST:PORT",
+    "not-openai-compatible": "give the address of vLLM's API server: http://HOST:8000",
     "not-json": "something else answers at this address, or a gateway cuts answers short: ask vLLM's API server itself",
     "wrong-content-type": "a gateway turns streams into whole answers: ask the server itself, or switch off its buffering",
     "stream-cut": "something ends the stream early: a gateway's time-out, or a failing engine; read its log",
@@ -47,4 +46,4 @@ HELP = {
     "requests-left-behind": "cancelled or finished requests still hold the engine: update vLLM, or restart it from time to time",
     "device-memory-grows": "see who holds it with nvidia-smi; ask again with more --minutes to tell a first allocation from a leak",
 }
-"""Commands stand at the end of a line, to be copied."""
+"""Commands stand at the end of a line, to be copied; ``:PORT`` becomes the server's."""

@@ -3,6 +3,7 @@
 import textwrap
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -203,7 +204,9 @@ def _help(verification: Verification) -> list[str]:
         if check.passed is False:
             gone = reached and check.error_type == "connection-refused"
             kinds["server-gone" if gone else check.error_type] = None
-    return [f"help: {HELP[kind]}" for kind in kinds if kind in HELP]
+    parts = urlsplit(verification.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return [f"help: {HELP[kind].replace(':PORT', f':{port}')}" for kind in kinds if kind in HELP]
 
 
 def _sum(verification: Verification, width: int) -> list[str]:

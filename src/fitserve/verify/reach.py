@@ -78,7 +78,7 @@ async def _speaks_tls(session: Session) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        async with asyncio.timeout(TLS_SECONDS):
+        async with asyncio.timeout(min(TLS_SECONDS, _page_seconds(session))):
             _, writer = await asyncio.open_connection(target.host, target.port, ssl=context)
     except (OSError, TimeoutError):
         return False
