@@ -183,5 +183,5 @@ def _setting(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         return
     first, *others = value.split(b" ")
     if any(word in _COMMANDS or word.startswith(b"-") or b"=" in word for word in others):
-        value = first  # further settings and a command stand behind it
+        value = first.rstrip(b";")  # further settings and a command stand behind it
     yield match.start("value"), match.start("value") + len(value), memory.names.label("env-value", value)

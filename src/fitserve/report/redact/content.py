@@ -35,13 +35,23 @@ _WORDS = frozenset(
         b"text",
     )
 )
+_ITEM = rb"(?:\\{1,3}\"(?:(?!\\{1,3}\")[^\n])*+(?:\\{1,3}\")?|'(?:[^'\\\n]|\\[^\n])*+'?|\"(?:[^\"\\\n]|\\[^\n])*+\"?)"
+"""A text in quotes, which may be escaped, and may be cut off."""
+
 _KEYS = (
     rb"content|prompt|input|instructions|reasoning|reasoning_content|arguments|output_text|suffix|system_prompt|query|documents|text_1|text_2|"
     rb"image_url|input_audio|completion"
 )
 _FIELD = re.compile(
-    rb"(?P<quote>\\{0,3}[\"'])(?:" + _KEYS + rb"|text)(?P=quote)\s{0,3}:\s{0,3}(?P<value>\[?\s{0,3}"
-    rb"(?:\\{1,3}\"(?:(?!\\{1,3}\")[^\n])*+|'(?:[^'\\\n]|\\[^\n])*+|\"(?:[^\"\\\n]|\\[^\n])*+))"
+    rb"(?P<quote>\\{0,3}[\"'])(?:"
+    + _KEYS
+    + rb"|text)(?P=quote)\s{0,3}:\s{0,3}(?P<value>(?:"
+    + _ITEM
+    + rb"|\[\s{0,3}"
+    + _ITEM
+    + rb"(?:\s{0,3},\s{0,3}"
+    + _ITEM
+    + rb")*+))"
 )
 
 
@@ -86,10 +96,10 @@ def _inside(start: int, quoted: bytes, memory: Memory) -> Iterator[Edit]:
 
 
 def _field(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
-    value = match["value"]
-    skipped = re.match(rb"\[?\s{0,3}\\{0,3}[\"']", value)
-    lead = skipped.end() if skipped else 0
-    body = value[lead:]
-    if len(body) > 1 and not memory.names.is_label(body) and body.lower() not in _WORDS:
-        start = match.start("value") + lead
-        yield start, start + len(body), memory.names.label("text", body)
+    for item in re.finditer(_ITEM, match["value"]):
+        quote = re.match(rb"\\{0,3}[\"']", item[0])
+        lead = len(quote[0]) if quote else 0
+        body = item[0][lead:].removesuffix(quote[0] if quote else b"")
+        if len(body) > 1 and not memory.names.is_label(body) and body.lower() not in _WORDS:
+            start = match.start("value") + item.start() + lead
+            yield start, start + len(body), memory.names.label("text", body)

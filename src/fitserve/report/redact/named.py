@@ -24,13 +24,13 @@ _NAME = (
     + _STRONG
     + rb")|(?P<weak>(?i:"
     + _WEAK
-    + rb"))))"
+    + rb")))(?:[_\-](?:data|b64|base64|value|pem))?)"
 )
-_PROBE = rb"(?:pass(?:word|wd|phrase)?s?|pwd|pw|secrets?|keys?|token|credentials?|string|webhook|url|auth|signature|sig|dsn|jwt|sas)"
+_PROBE = rb"(?:pass(?:word|wd|phrase)?s?|pwd|pw|secrets?|keys?|token|credentials?|string|webhook|url|auth|signature|sig|dsn|jwt|sas)(?:[_\-](?:data|b64|base64|value|pem))?"
 _QUOTE = rb"\\{0,3}[\"']"
 _CLOSED = rb"(?P<quote>\\{0,3}[\"'])(?P<value>(?:(?!(?P=quote))[^\n])*+)"
 _OPEN = rb"(?P<open>(?![\[({])(?:(?!,\s?[A-Za-z_]+=|[&;][A-Za-z_\-]+=|\\[nrt\"'])[^\s\"'<>])+)"
-_VALUE = rb"(?:" + _CLOSED + rb"|" + _OPEN + rb")"
+_VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + _OPEN + rb")"
 _SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
@@ -106,12 +106,12 @@ def named_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+\S+\s+password\s+|"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+\S+\s+password\s+|"
                 rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
                 rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
             replace=hidden("password", "value", everywhere=True),
-            probe=rb"(?:curl|wget|http|login|sshpass|mysql|mysqldump|mariadb|redis-cli)[ \t]",
+            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli)[ \t]",
         ),
     ]
 
@@ -160,11 +160,11 @@ def _url_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?i)[?&;](?:amp;)?(?P<name>[a-z0-9_.\-\[\]]{0,40}?(?:token|key|sig|signature|secret|password|passwd|pwd|auth|code|credential|"
-                rb"session|sessionid|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))=(?P<value>[^&\s\"'#<>\\]+)"
+                rb"(?i)(?:[?&;]|%(?:26|3f))(?:amp;)?(?P<name>[a-z0-9_.\-\[\]]{0,40}?(?:token|key|sig|signature|secret|password|passwd|pwd|auth|code|credential|"
+                rb"session|sessionid|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))(?:=|%3d)(?P<value>(?:(?!%26)[^&;\s\"'#<>\\])+)"
             ),
             replace=_query,
-            probe=rb"[?&;][a-z0-9_.\-\[\]]{0,50}=",
+            probe=rb"(?:[?&;]|%26|%3f)[a-z0-9_.\-\[\]]{0,50}(?:=|%3d)",
             caseless=True,
         ),
     ]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from fitserve.report.redact.known import is_ordinary
-from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule
+from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, hidden
 
 _PUBLIC = frozenset(
     b"""huggingface.co hf.co hf.space github.com githubusercontent.com github.io gitlab.com vllm.ai pytorch.org nvidia.com nvcr.io amd.com intel.com
@@ -96,6 +96,30 @@ def network_rules() -> list[Rule]:
             ),
             replace=_domain,
             probe=rb"ip-[0-9]{1,3}-[0-9]{1,3}-|[A-Za-z0-9]\.(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa)",
+        ),
+        Rule(
+            pattern=re.compile(
+                BEFORE
+                + rb"(?<![/@.\-])(?P<host>(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.){1,6}(?:ai|de|fr|uk|cn|jp|eu|ch|nl|kr|br|pl|cz|tech)|"
+                rb"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.){2,6}(?:io|dev|app))(?![A-Za-z0-9_\-(\[])(?!\.[A-Za-z0-9_])"
+            ),
+            replace=_national,
+            probe=rb"[A-Za-z0-9]\.(?:ai|de|fr|uk|cn|jp|eu|ch|nl|kr|br|pl|cz|tech|io|dev|app)\b",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?i)nodelist[\"']?\s{0,3}[=:(]\s{0,3}[\"']?(?P<host>[A-Za-z][\w.\-]*\[[\d,\-]+\])"
+            ),
+            replace=hidden("host", "host"),
+            probe=rb"nodelist[\"']?[ ]{0,3}[=:(]",
+            caseless=True,
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?:wandb\.ai|comet\.com)/(?P<owner>[A-Za-z0-9][\w.\-]*)(?:/(?P<project>[A-Za-z0-9][\w.\-]*))?"
+            ),
+            replace=_projects,
+            probe=rb"(?:wandb\.ai|comet\.com)/",
         ),
     ]
 
@@ -217,6 +241,35 @@ def _said(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
             if group == "node" and b"assigned" not in match.string[: match.start()]:
                 continue
             yield from host(group, any_word=True)(match, memory)
+
+
+_PACKAGES = frozenset(
+    b"torch vllm tensorflow transformers numpy pandas scipy google ray fastapi starlette skimage jax triton flashinfer python os sys self".split()
+)
+
+
+def _national(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    """Endings that modules and attributes have as well: no known package, no line that imports."""
+    name = match["host"]
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    if name.lower().partition(b".")[0] in _PACKAGES or re.search(
+        rb"(?:import|from|module|class) '?$", before
+    ):
+        return
+    if is_private(name, memory):
+        yield *match.span("host"), _label(name, memory)
+
+
+def _projects(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    for group in ("owner", "project"):
+        name = match[group]
+        if (
+            name
+            and name not in (b"authorize", b"site", b"settings", b"docs")
+            and not memory.names.is_label(name)
+        ):
+            memory.known.learn("project", name)
+            yield *match.span(group), memory.names.label("project", name)
 
 
 def _domain(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:

@@ -53,17 +53,24 @@ def people_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"\b(?:sudo -u|su -|su|runuser -u|chown(?: -R)?|ssh -l|[Uu]ser) [\"']?"
+                rb"\b(?:sudo -u|(?=login \S+ password )login|su -|su|runuser -u|chown(?: -R)?|ssh -l|[Uu]ser) [\"']?"
                 + _USER
                 + rb"(?=[\s\"':.]|$)"
             ),
             replace=_told,
-            probe=rb"(?:sudo -u|su -|su|runuser -u|chown|chown -R|ssh -l) [\"']?[A-Za-z_]",
+            probe=rb"(?:sudo -u|login|su -|su|runuser -u|chown|chown -R|ssh -l) [\"']?[A-Za-z_]",
         ),
         Rule(
             pattern=re.compile(rb"(?m)^" + _USER + rb"\+?\s+\d+\s+\d+\.\d\s+\d+\.\d\s+\d+\s+\d+\s"),
             replace=named,
             probe=rb"[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]+[ \t]",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?m)(?:^|\s)[dlbcps\-](?:[r\-][w\-][xsStT\-]){3}[.+@]?\s+\d+\s+" + _USER + rb"\s"
+            ),
+            replace=named,
+            probe=rb"(?:[r\-][w\-][xsStT\-]){3}[.+@]?[ \t]+[0-9]",
         ),
         Rule(
             pattern=re.compile(

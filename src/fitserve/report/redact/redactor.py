@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 20
 
 KINDS = token_kinds() | {
     "account", "basic-auth", "bearer-token", "bucket", "container", "cookie", "device", "dir", "email", "env-value", "file", "host", "ip", "ip6",
-    "mac", "model", "namespace", "password", "pod", "query-secret", "secret", "serial", "text", "token-ids", "url-password", "user",
+    "mac", "model", "namespace", "password", "pod", "project", "query-secret", "secret", "serial", "text", "token-ids", "url-password", "user",
 }  # fmt: skip
 """Every kind that a pseudonym can have."""
 
