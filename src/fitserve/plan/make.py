@@ -7,7 +7,7 @@ import msgspec
 from fitserve.diagnose.finding import Advice
 from fitserve.errors import InputError
 from fitserve.memory.history import NEWEST, release
-from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs
+from fitserve.memory.kv import KvCache, Refusal, capacity, layer_specs, unsure_blocks
 from fitserve.memory.resolve import Resolved
 from fitserve.plan.asked import Asked
 from fitserve.plan.command import command_with
@@ -205,6 +205,10 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         notes.append(compared(request, request.asked))
     elif request.asked is not None:
         notes.append(f"the memory model counts, no engine: {request.asked.unknown}")
+    if isinstance(judged.cache, KvCache):
+        kernel = unsure_blocks(request.checkpoint.config, options, judged.cache.block_size)
+        if kernel:
+            notes.append(f"where {kernel} is installed, blocks are of 64 tokens: a few fewer fit")
     captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
     if (
         isinstance(captured, Quantity)

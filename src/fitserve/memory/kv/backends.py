@@ -1,10 +1,12 @@
 """The attention backend, as far as it decides the block size.
 
-Source: ``platforms/cuda.py`` and ``v1/attention/backends/mla/*.py`` of vLLM 0.8.5 to 0.33.0.
+Source: ``platforms/cuda.py``, ``v1/attention/backends/{flash_attn,triton_flashinfer}.py`` and ``mla/*.py`` of vLLM 0.8.5 to 0.33.0.
 """
 
+from collections.abc import Sequence
+
 from fitserve.memory.kv.dtypes import is_quantized
-from fitserve.memory.kv.facts import Facts, NotModelledError
+from fitserve.memory.kv.facts import Attention, Facts, NotModelledError
 from fitserve.memory.kv.pages import on_cpu
 
 _DEFAULT = 16
@@ -18,12 +20,17 @@ _LATENT = {
 """The block size of each backend of latent attention where none is asked for."""
 
 
-def kernel_block_size(facts: Facts, dtype: str, *, latent: bool) -> int:
+_IMAGE_PREFIX = ("bagel", "gemma3", "molmo2", "moondream3", "paligemma")
+"""Model types in which the tokens of an image see each other."""
+
+
+def kernel_block_size(facts: Facts, dtype: str, layers: Sequence[Attention], *, latent: bool) -> int:
     """Tokens a block where no state enlarges it.
 
     Args:
         facts: the model and the settings.
         dtype: the resolved ``kv_cache_dtype``.
+        layers: the layers with attention.
         latent: the model has latent attention.
     """
     options, device = facts.options, facts.options.device
@@ -31,11 +38,48 @@ def kernel_block_size(facts: Facts, dtype: str, *, latent: bool) -> int:
         return _without_cuda(facts, latent=latent)
     asked = options.block_size
     if not latent:
-        return asked or _DEFAULT
+        return asked or _preferred(facts, dtype, layers)
     wanted = _LATENT[_latent_backend(facts, dtype)]
     if asked is None or (not facts.since("0.18.0") and asked % wanted):
         return wanted
     return asked
+
+
+def _preferred(facts: Facts, dtype: str, layers: Sequence[Attention]) -> int:
+    """What the chosen backend prefers where no size is asked for: 16, but for the kernels that take blocks of 64.
+
+    From 0.30 to 0.32 vLLM's own code was asked in a build without these kernels, and laid out blocks of 16.
+    """
+    return 64 if facts.since("0.33.0") and wide_blocks(facts, dtype, layers) else _DEFAULT
+
+
+def wide_blocks(facts: Facts, dtype: str, layers: Sequence[Attention]) -> str:
+    """The kernel that takes blocks of 64 tokens for this model on this device; empty where none does.
+
+    - FlashAttention 4 on Hopper, from 0.31: it reads an fp8 cache of heads of 512 in such blocks.
+    - FlashInfer beside Triton on the larger Blackwell devices, from 0.30, where the tokens of an image see each other:
+      for heads of 256 and 512.
+    """
+    major = (facts.options.device.compute_capability or (0, 0))[0]
+    sizes = {layer.head_size for layer in layers}
+    if major == 9 and facts.since("0.31.0") and dtype in ("fp8", "fp8_e4m3") and 512 in sizes:
+        return "FlashAttention 4"
+    if major == 10 and facts.since("0.30.0") and _sees_images_whole(facts) and sizes <= {256, 512}:
+        return "FlashInfer"
+    return ""
+
+
+def _sees_images_whole(facts: Facts) -> bool:
+    """True where the tokens of an image see those behind them, unless no image may stand in a prompt.
+
+    Source: ``is_mm_prefix_lm`` in ``transformers_utils/model_arch_config_convertor.py``, vLLM 0.30 to 0.33.
+    """
+    if facts.options.language_model_only:
+        return False
+    kind = str(facts.config.data.get("model_type"))
+    if kind.startswith("gemma4"):
+        return facts.text.get("use_bidirectional_attention") == "vision"
+    return kind in _IMAGE_PREFIX
 
 
 def _without_cuda(facts: Facts, *, latent: bool) -> int:

@@ -31,7 +31,12 @@ def model_bytes(options: EngineOptions) -> int:
 
 
 def cache_dtype(config: ModelConfig, options: EngineOptions) -> str:
-    """``kv_cache_dtype`` after vLLM has asked the checkpoint; ``auto`` is the model's own type."""
+    """``kv_cache_dtype`` after vLLM has asked the checkpoint; ``auto`` is the model's own type.
+
+    MiMo V2 does not pass it on to its layers before 0.32: they keep the model's own type whatever is asked for.
+    """
+    if config.architecture.startswith("MiMoV2") and not at_least(options.vllm_version, "0.32.0"):
+        return "auto"
     if options.kv_cache_dtype != "auto":
         return options.kv_cache_dtype
     quantization = config.quantization or {}

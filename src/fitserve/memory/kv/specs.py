@@ -10,7 +10,7 @@ import msgspec
 from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
 from fitserve.memory.kv.align import Aligned, StateMode, align, state_mode
-from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype
+from fitserve.memory.kv.backends import kernel_block_size, resolved_dtype, wide_blocks
 from fitserve.memory.kv.dtypes import STATE_BYTES, cache_dtype, model_bytes, token_bytes
 from fitserve.memory.kv.facts import Attention, Facts, Layer, NotModelledError, State
 from fitserve.memory.kv.layouts.registry import layout_of
@@ -47,6 +47,15 @@ def layer_specs(
     return _with_stages(specs, layers, facts)
 
 
+def unsure_blocks(config: ModelConfig, options: EngineOptions, block_size: int) -> str:
+    """The kernel that would take blocks of 64 tokens where it is installed and the layout has smaller ones; else empty."""
+    if options.block_size is not None or block_size >= 64:
+        return ""
+    facts = Facts(config, options)
+    attentions = [layer for layer in layout_of(facts) if isinstance(layer, Attention)]
+    return wide_blocks(facts, cache_dtype(config, options), attentions)
+
+
 def _draft_layers(facts: Facts, draft: ModelConfig | None) -> list[Layer]:
     """What drafts; a start that drafts nothing imports nothing for it."""
     if not facts.options.num_speculative_tokens:
@@ -66,7 +75,7 @@ def _specs(facts: Facts, layers: list[Layer]) -> list[LayerSpec]:
     asked = facts.options.block_size
     block = asked if asked and asked % fixed == 0 and facts.since("0.18.0") else fixed
     if attentions and fixed == 1:
-        block = kernel_block_size(facts, dtype, latent=latent)
+        block = kernel_block_size(facts, dtype, attentions, latent=latent)
     if latent and states:
         block = max(block, 128)
     tokens = {layer: _token_bytes(layer, dtype, facts) for layer in attentions}

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import msgspec
+
 from fitserve.memory.weights.packed import PackedGroups
 from fitserve.memory.weights.quantiser import (
     PLAIN,
@@ -22,8 +24,15 @@ _CACHE_SCALES = (3, 12)
 """Three zero points in the model's dtype and three float32 scales, whether the checkpoint has a cache scheme or not."""
 
 
-def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) -> Quantiser:
+def compressed_quantiser(
+    found: dict[str, Any], rename: Callable[[str], str], *, may_keep_indices: bool
+) -> Quantiser:
     """The quantisation of a compressed-tensors section.
+
+    Args:
+        found: the section.
+        rename: vLLM's name of a checkpoint's module.
+        may_keep_indices: whether packed experts keep the order of their columns depends on the kernel.
 
     Raises:
         NotModelledError: a group's scheme is not modelled.
@@ -43,7 +52,15 @@ def compressed_quantiser(found: dict[str, Any], rename: Callable[[str], str]) ->
         targets += [(_renamed(name, rename), scheme) for name in names]
     left_out = found.get("ignore")
     ignored = [_renamed(str(name), rename) for name in left_out] if isinstance(left_out, list) else []
-    return CompressedQuantiser(targets, ignored, kv_scales=_CACHE_SCALES)
+    quantiser = CompressedQuantiser(targets, ignored, kv_scales=_CACHE_SCALES)
+    if may_keep_indices and any(isinstance(scheme, PackedGroups) for _, scheme in targets):
+        kept = [(name, _with_indices(scheme)) for name, scheme in targets]
+        quantiser.other = CompressedQuantiser(kept, ignored, kv_scales=_CACHE_SCALES)
+    return quantiser
+
+
+def _with_indices(scheme: Scheme) -> Scheme:
+    return msgspec.structs.replace(scheme, indices=True) if isinstance(scheme, PackedGroups) else scheme
 
 
 def _renamed(name: str, rename: Callable[[str], str]) -> str:

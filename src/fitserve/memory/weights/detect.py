@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.history import at_least
 from fitserve.memory.weights.packed import Awq, Bitsandbytes, Gptq
 from fitserve.memory.weights.quantiser import (
     CACHE_SCALES,
@@ -71,6 +72,8 @@ def _compiled(key: _Same, renames: Renames, version: str) -> Quantiser | None:
     method = found["quant_method"]
     if method in {"mxfp4", "gpt_oss_mxfp4"}:
         return mxfp4_quantiser(version)
+    if method == "compressed-tensors":
+        return _compressed(found, renames, version)
     build = _METHODS.get(method)
     if build is None:
         raise NotModelledError(f"the quantisation {method!r}")
@@ -216,10 +219,11 @@ def mxfp4_quantiser(version: str) -> Quantiser:
     return found
 
 
-def _compressed(found: dict[str, Any], renames: Renames) -> Quantiser:
+def _compressed(found: dict[str, Any], renames: Renames, version: str) -> Quantiser:
     from fitserve.memory.weights.compressed import compressed_quantiser
 
-    return compressed_quantiser(found, lambda name: rename(name, renames))
+    keeps = not at_least(version, "0.30.0")
+    return compressed_quantiser(found, lambda name: rename(name, renames), may_keep_indices=keeps)
 
 
 def _modelopt(found: dict[str, Any], renames: Renames) -> Quantiser:
@@ -236,7 +240,6 @@ _METHODS: dict[str, Callable[[dict[str, Any], Renames], Quantiser]] = {
     "awq": _awq,
     "awq_marlin": _awq,
     "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _compressed,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "modelopt_mixed": _modelopt,

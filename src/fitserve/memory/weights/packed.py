@@ -75,11 +75,14 @@ class PackedGroups(msgspec.Struct, frozen=True):
         bits: of one number.
         group: columns that share a scale; -1: the whole row.
         symmetric: there are no zero points.
+        indices: experts keep the order of their columns, twice, which Marlin's kernel gives up after loading. Releases
+            to 0.29 have it (0.9 to 0.29 read).
     """
 
     bits: int
     group: int
     symmetric: bool = True
+    indices: bool = False
 
     def linear(self, shape: LinearShape) -> int:
         """Words, scales, zero points, and two 64 bit numbers for the shape."""
@@ -97,6 +100,7 @@ class PackedGroups(msgspec.Struct, frozen=True):
             total += rows * (inputs * self.bits // 32) * _WORD + groups * rows * shape.element_bytes
             total += 0 if self.symmetric else (rows * self.bits // 32) * groups * _WORD
             total += 2 * shape.element_bytes
+            total += 2 * inputs * _WORD if self.indices else 0
         return shape.experts * total + expert_biases(shape)
 
 
