@@ -43,6 +43,11 @@ _COMMANDS = frozenset(
 
 def cluster_rules() -> list[Rule]:
     """Kubernetes, Docker, drivers, cloud accounts; settings as ``env`` and ``docker inspect`` list them."""
+    return [*_identity_rules(), *_pod_rules(), *_account_rules()]
+
+
+def _identity_rules() -> list[Rule]:
+    """Devices, serial numbers, containers by their identity."""
     return [
         Rule(
             pattern=re.compile(BEFORE + rb"(?P<kind>(?:MIG-)?GPU-|MIG-|gpu-|mig-)(?P<uuid>" + _UUID + rb")"),
@@ -66,6 +71,12 @@ def cluster_rules() -> list[Rule]:
             probe=rb"(?:docker|containerd|cri-o|dockershim|crio|libpod|kubepods|pod|container|container[ _]?id|sandbox|sandbox[ _]?id|\"Id)[\"':/= \-]{1,4}[0-9a-f]{12}",
             caseless=True,
         ),
+    ]
+
+
+def _pod_rules() -> list[Rule]:
+    """Pods, namespaces, containers by name."""
+    return [
         Rule(
             pattern=re.compile(
                 rb"(?:kubepods[^\s\"']*?pod|/pods/|pod(?:_uid|UID)[\"']?[:= ]+[\"']?|\bpod)(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})"
@@ -111,6 +122,12 @@ def cluster_rules() -> list[Rule]:
             replace=_container,
             probe=rb"[Cc]ontainer(?:[ _]?[Nn]ame)?[\"']?[ ]{0,3}[=: ]|\"Name\": \"/",
         ),
+    ]
+
+
+def _account_rules() -> list[Rule]:
+    """Accounts, and settings."""
+    return [
         Rule(
             pattern=re.compile(
                 rb"\barn:aws[a-z\-]*:[a-z0-9\-]*:[a-z0-9\-]*:(?P<account>\d{12})\b|(?i:account[_ ]?id|subscription[_ ]?id|tenant[_ ]?id|client[_ ]?id|project[_ ]?id|/subscriptions/)[\"']?[=: ]{0,3}[\"']?(?P<id>\d{12}|"

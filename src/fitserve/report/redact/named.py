@@ -56,9 +56,12 @@ _SPECIAL = re.compile(
 
 def named_rules() -> list[Rule]:
     """Names with values, headers, cookies, query strings, passwords in URLs, options of well-known programs."""
+    return [*_header_rules(), *_url_rules(), *_value_rules(), *_option_rules()]
+
+
+def _value_rules() -> list[Rule]:
+    """A name and its value behind a sign."""
     return [
-        *_header_rules(),
-        *_url_rules(),
         Rule(
             pattern=re.compile(
                 _NAME + rb"(?:" + _QUOTE + rb")?\s{0,3}(?:=>|:=|=|:)\s{0,3}\[(?P<list>[^\]\n]+)\]"
@@ -90,6 +93,12 @@ def named_rules() -> list[Rule]:
             probe=_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}[=:,]",
             caseless=True,
         ),
+    ]
+
+
+def _option_rules() -> list[Rule]:
+    """Options and their values, fields ``name`` and ``value``, options of well-known programs."""
+    return [
         Rule(
             pattern=re.compile(rb"--" + _NAME + _NEXT_ITEM + rb"(?!-)" + _VALUE),
             replace=_valued,

@@ -30,7 +30,12 @@ _IP6 = re.compile(
 
 
 def network_rules() -> list[Rule]:
-    """Addresses first: what is no address may be a name."""
+    """Addresses but those of IPv4, and names of hosts."""
+    return [*_address_rules(), *_named_host_rules(), *_said_host_rules(), *_domain_rules()]
+
+
+def _address_rules() -> list[Rule]:
+    """IPv6, MAC and URLs."""
     return [
         Rule(
             pattern=re.compile(
@@ -49,6 +54,12 @@ def network_rules() -> list[Rule]:
             replace=_url,
             probe=rb"://[A-Za-z0-9]|://[^ \t\n/]+@[A-Za-z0-9]",
         ),
+    ]
+
+
+def _named_host_rules() -> list[Rule]:
+    """Hosts behind a name or an option."""
+    return [
         Rule(
             pattern=re.compile(
                 rb"(?<![A-Za-z0-9_.\-])(?P<name>(?i:hostname|nodename|host_name|node_name|spec\.nodename))(?:\\{0,3}[\"'])?\s{0,3}[=:]\s{0,3}(?:\\{0,3}[\"'])?"
@@ -71,6 +82,12 @@ def network_rules() -> list[Rule]:
             probe=rb"(?:host|server|node|peer|addr|address|ip|endpoint|rendezvous|registry|domain|server_name|dns_name|gateway|nodelist)(?:[\\\"']{0,4}[ \t]{0,3}[=:]| [\"']?[a-z]+[0-9.\-])",
             caseless=True,
         ),
+    ]
+
+
+def _said_host_rules() -> list[Rule]:
+    """Hosts where a journal, NCCL, a scheduler or the kernel says its own."""
+    return [
         Rule(
             pattern=re.compile(
                 rb"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+\-Z]+) (?P<syslog>[A-Za-z0-9][A-Za-z0-9.\-]*) [A-Za-z][\w./@\-]*\[\d+\]:"
@@ -88,6 +105,12 @@ def network_rules() -> list[Rule]:
             replace=_said,
             probe=rb" NCCL |^Linux |srun: error|JOB [0-9]+ ON |assigned ",
         ),
+    ]
+
+
+def _domain_rules() -> list[Rule]:
+    """Names that are a host by their ending, and projects of public services."""
+    return [
         Rule(
             pattern=re.compile(
                 BEFORE

@@ -14,7 +14,11 @@ _MORE_ORDINARY = frozenset(
 
 def people_rules() -> list[Rule]:
     """E-mail addresses, prompts of a shell, and names of users."""
-    named = user("user")
+    return [*_addressed_rules(), *_listed_user_rules()]
+
+
+def _addressed_rules() -> list[Rule]:
+    """Addresses, and names behind a word that says so."""
     return [
         Rule(
             pattern=re.compile(
@@ -40,10 +44,16 @@ def people_rules() -> list[Rule]:
                 + _USER
                 + rb"(?![A-Za-z0-9(/])"
             ),
-            replace=named,
+            replace=user("user"),
             probe=rb"(?:user(?:[_\- ]?name)?|logname|owner|login|created_by|author)[\\\"']{0,4}[ \t]{0,3}[=:]",
             caseless=True,
         ),
+    ]
+
+
+def _listed_user_rules() -> list[Rule]:
+    """Users in the answers of programs, and in folders named after them."""
+    return [
         Rule(
             pattern=re.compile(
                 rb"\b[ug]id=\d+\(" + _USER + rb"\)|(?<=,)\d+\((?P<group>[A-Za-z_][A-Za-z0-9_.\-]*)\)"
@@ -62,21 +72,21 @@ def people_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(rb"(?m)^" + _USER + rb"\+?\s+\d+\s+\d+\.\d\s+\d+\.\d\s+\d+\s+\d+\s"),
-            replace=named,
+            replace=user("user"),
             probe=rb"[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]+[ \t]",
         ),
         Rule(
             pattern=re.compile(
                 rb"(?m)(?:^|\s)[dlbcps\-](?:[r\-][w\-][xsStT\-]){3}[.+@]?\s+\d+\s+" + _USER + rb"\s"
             ),
-            replace=named,
+            replace=user("user"),
             probe=rb"(?:[r\-][w\-][xsStT\-]){3}[.+@]?[ \t]+[0-9]",
         ),
         Rule(
             pattern=re.compile(
                 rb"(?:/tmp/(?:torchinductor_|triton_|ray_|vllm_)|[A-Za-z]:\\{1,4}Users\\{1,4}|/mnt/[a-z]/Users/|~)(?P<user>[A-Za-z_][A-Za-z0-9_.\-]{0,63})(?=[\\/\s:\"',)]|$)"
             ),
-            replace=named,
+            replace=user("user"),
             probe=rb"(?:/tmp/(?:torchinductor|triton|ray|vllm)_|:\\{1,4}Users\\|/Users/|~[a-z])",
         ),
     ]
@@ -112,13 +122,8 @@ def _mail(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
 def _at(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     """``alice@node7:~/work$``: a user and a host, where a prompt or a plain word ends behind it."""
     host = match["host"]
-    after = match.string[match.end() : match.end() + 2]
-    is_prompt = (
-        after[:1] in (b":", b" ", b"~")
-        and match.string[match.end() : match.end() + 90].find(b"$")
-        + match.string[match.end() : match.end() + 90].find(b"#")
-        > -2
-    )
+    behind = match.string[match.end() : match.end() + 90]
+    is_prompt = behind[:1] in (b":", b" ", b"~") and (b"$" in behind or b"#" in behind)
     if not is_prompt and not re.search(rb"[0-9\-]", host):
         return
     if re.fullmatch(rb"v?\d[\w.\-]*|[0-9a-f]{7,64}", host) and not is_prompt:
