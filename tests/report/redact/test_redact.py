@@ -24,6 +24,7 @@ from fitserve.diagnose.engine import diagnose_lines
 from fitserve.diagnose.finding import Diagnosis
 from fitserve.facts.messages.catalogue import needles
 from fitserve.facts.scan import read_candidates
+from fitserve.report.redact.pseudonyms import MOST_DISTINCT
 from fitserve.report.redact.redactor import BLOCK_BYTES, Redactor
 
 HERE = Path(__file__).parent
@@ -206,6 +207,27 @@ def test_endless_lines_are_cut() -> None:
 
     assert len(out) < 3 * BLOCK_BYTES
     assert b"abcdefghijklmnop" not in out
+
+
+def test_a_cut_key_ends_with_its_text() -> None:
+    """A key whose end is missing does not reach into the next text."""
+    redactor = Redactor()
+    redactor.text("\n".join(private_key(random.Random(7))[:3]))
+
+    assert "abcdefgh" == redactor.text("abcdefgh")
+
+
+def test_pseudonyms_are_bounded() -> None:
+    """So many values of a kind are told apart; those beyond share one pseudonym of the same form."""
+    values = range(MOST_DISTINCT + 3)
+    text = "".join(f" 10.{at >> 16}.{at >> 8 & 255}.{at & 255}\n" for at in values)
+
+    out = redacted(text.encode()).decode().split()
+
+    assert len(values) == len(out)
+    assert MOST_DISTINCT == len(set(out[:MOST_DISTINCT]))
+    assert 1 == len(set(out[MOST_DISTINCT:]))
+    assert {"198"} == {line.partition(".")[0] for line in out}
 
 
 @settings(deadline=None, max_examples=200)

@@ -57,6 +57,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without anything private."""
+        self._key_column = -1
         return self._block(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def value(self, value: Any) -> Any:
@@ -68,6 +69,7 @@ class Redactor:
     def stream(self, source: BinaryIO, sink: BinaryIO) -> None:
         """Copy a stream of any bytes; UTF-16 becomes UTF-8, a line of more than a MiB loses its middle."""
         wrap = None
+        self._key_column = -1
         for number, block in enumerate(_blocks(chunks(source))):
             wrap = wrap_in(block) if number == 0 else wrap
             sink.write(self._block(block) if wrap is None else rewrapped(block, wrap, self._block))
