@@ -289,3 +289,19 @@ def test_a_release_that_is_not_known_yet_is_said() -> None:
 
     assert any("9.9 is newer than what is known here" in note for note in found.notes)
     assert not any("newer than" in note for note in plan("H100", version="0.33.0").notes)
+
+
+def test_the_old_engine_takes_no_prompt_longer_than_a_batch() -> None:
+    """Before V1 a batch must hold the longest prompt, unless prompts are cut up, as they are by themselves above 32 K."""
+    short = plan(version="0.6.6", max_model_len=4096, max_num_batched_tokens=256, max_num_seqs=64)
+    cut = plan(
+        version="0.6.6",
+        max_model_len=4096,
+        max_num_batched_tokens=256,
+        max_num_seqs=64,
+        enable_chunked_prefill=True,
+    )
+    long = plan(version="0.6.6", max_model_len=40960, max_num_batched_tokens=256, max_num_seqs=64)
+
+    assert (short.verdict, short.cause) == ("does-not-start", "batched-tokens-below-context")
+    assert (cut.verdict, long.verdict) == ("starts", "starts")

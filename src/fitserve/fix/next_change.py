@@ -58,6 +58,9 @@ def next_change(
         base = judge_request(raised)
     except FitserveError:
         return advised
+    sees_failure = raised is not request or level(base, request) != Level.CONFIDENT
+    if advised.advice is not None and not sees_failure:
+        return advised
     search = _Search(raised, base, launch, tried, bounds)
     cause = cause_now(base) if diagnosis.cause == TOO_SHORT else diagnosis.cause
     found = search.best(cause)

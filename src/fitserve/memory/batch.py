@@ -54,16 +54,21 @@ def batch_defaults(
 def _before_v1(
     version: str | None, max_model_len: int, chunked: bool | None, *, is_multimodal: bool
 ) -> Quantities:
-    auto = (
-        chunked is None
-        and at_least(version, "0.5.3")
-        and max_model_len > _AUTO_CHUNKED_ABOVE
-        and not is_multimodal
-    )
-    if chunked or auto:
+    auto = chunks_long_contexts(version, max_model_len, is_multimodal=is_multimodal)
+    if chunked or (chunked is None and auto):
         return Quantities(_SMALL, 2048 if at_least(version, "0.6.5") else 512)
     floor = 5120 if is_multimodal and at_least(version, "0.6.3") else 2048
     return Quantities(_SMALL, max(max_model_len, floor))
+
+
+def chunks_long_contexts(version: str | None, max_model_len: int, *, is_multimodal: bool) -> bool:
+    """True where the old engine cuts prompts up without being told to.
+
+    Source: ``engine/arg_utils.py`` of vLLM 0.5.3 to 0.10.2; drafts, adapters and sliding windows, which prevent it too, do not
+    count here.
+    """
+    is_long = max_model_len > _AUTO_CHUNKED_ABOVE
+    return at_least(version, "0.5.3") and is_long and not is_multimodal
 
 
 def _counted_bytes(version: str | None, device: Device) -> int:

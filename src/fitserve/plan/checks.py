@@ -6,10 +6,11 @@ import msgspec
 
 from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.batch import chunks_long_contexts
 from fitserve.memory.budget import RankBudget
 from fitserve.memory.history import at_least
 from fitserve.memory.overhead.cpu import is_cpu
-from fitserve.memory.resolve import Resolved
+from fitserve.memory.resolve import Resolved, is_multimodal
 from fitserve.units import Quantity, gib
 
 _AMPERE = (8, 0)
@@ -87,7 +88,7 @@ def _heads(config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[
     return "heads-not-divisible", f"{heads} attention heads are not divisible by tensor_parallel_size {tp}"
 
 
-def _batch(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+def _batch(config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
     options = resolved.options
     tokens, length = options.max_num_batched_tokens, options.max_model_len or 0
     if tokens < options.max_num_seqs:
@@ -95,7 +96,9 @@ def _batch(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple
         return "batched-tokens-below-context", message
     chunked = options.enable_chunked_prefill
     if chunked is None:
-        chunked = resolved.is_v1 or tokens < length
+        chunked = resolved.is_v1 or chunks_long_contexts(
+            options.vllm_version, length, is_multimodal=is_multimodal(config)
+        )
     if chunked or tokens >= length:
         return None
     message = f"max_num_batched_tokens {tokens:,} is below max_model_len {length:,} without chunked prefill"

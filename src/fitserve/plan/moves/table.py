@@ -248,7 +248,7 @@ MOVES: tuple[Move, ...] = (
         saves="keeps a part of the weights in the host's memory",
         costs="every step waits for the bus",
         needs="free host memory",
-        causes=_WEIGHTS | _ROOM | _PROFILE,
+        causes=_WEIGHTS | _ROOM | _PROFILE | _ENCODER,
         values=values.offloaded_weights,
     ),
     Move(
@@ -258,7 +258,7 @@ MOVES: tuple[Move, ...] = (
         saves="divides weights and heads over more devices",
         costs="devices, and communication in every layer",
         needs="visible devices that nobody uses",
-        causes=_WEIGHTS | _ROOM | _PROFILE | _STATES | _BESIDE | _PINNED,
+        causes=_WEIGHTS | _ROOM | _PROFILE | _ENCODER | _STATES | _BESIDE | _PINNED,
         values=values.tensor_parallel,
     ),
     Move(
@@ -268,7 +268,7 @@ MOVES: tuple[Move, ...] = (
         saves="divides the layers over more devices",
         costs="devices, and idle time between stages",
         needs="visible devices that nobody uses",
-        causes=_WEIGHTS | _ROOM | _PROFILE,
+        causes=_WEIGHTS | _ROOM | _PROFILE | _ENCODER,
         values=values.pipeline_parallel,
     ),
     Move(
