@@ -8,7 +8,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,30 @@ ENGINE_OPTIONS = (
 ).split()
 
 
+EMBEDDING_OPTIONS = (
+    "--runner pooling --convert embed --dtype float32 --no-enable-prefix-caching --no-enable-chunked-prefill "
+    f"--max-num-batched-tokens {MAX_MODEL_LEN}"
+).split()
+
+
 @pytest.fixture(scope="module")
 def engine_url(
     engine_python: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """A running engine whose KV cache holds 20,480 tokens: nine requests of full length, and one block less than ten."""
+    folder = tmp_path_factory.mktemp("engine")
+    with running(engine_python, tiny_model, ENGINE_OPTIONS, folder / "serve.log") as url:
+        yield url
+
+
+@contextmanager
+def running(python: Path, model: Path, options: Sequence[str], log: Path) -> Iterator[str]:
+    """The address of an engine that is up; it is killed in the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("engine") / "serve.log"
-    command = [engine_python, "-m", "vllm.entrypoints.openai.api_server", "--model", tiny_model]
-    command += [*ENGINE_OPTIONS, "--host", "127.0.0.1", "--port", str(port)]
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    command += [*options, "--host", "127.0.0.1", "--port", str(port)]
     with log.open("wb") as out:
         engine = subprocess.Popen(
             command,
@@ -200,3 +214,24 @@ def test_an_interrupt_leaves_the_engine_idle(engine_url: str) -> None:
         time.sleep(0.1)
     with urllib.request.urlopen(f"{engine_url}/health") as health:
         assert 200 == health.status
+
+
+def test_an_embedding_model_is_proven_by_its_own_checks(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """No endpoint generates: vectors, a prompt of exactly ``max_model_len``, the refusal of one token more, and a load of prompts."""
+    options = [*ENGINE_OPTIONS, *EMBEDDING_OPTIONS]
+    with running(engine_python, tiny_model, options, tmp_path / "serve.log") as url:
+        verification = verify_server(
+            url, Options(deadline_seconds=60, profile="quick", goal_context=1000, goal_concurrency=8)
+        )
+
+    assert [] == [(check.name, check.actual) for check in verification.checks if check.passed is False]
+    assert {None} == {found(verification, name).passed for name in ("chat", "completion")}
+    assert found(verification, "embedding").passed
+    assert MAX_MODEL_LEN == found(verification, "boundary-exact").prompt_tokens
+    assert found(verification, "boundary-over").actual.startswith("400: ")
+    assert (8000, 8) == (
+        found(verification, "goal-length").prompt_tokens,
+        found(verification, "goal-length").concurrency,
+    )
