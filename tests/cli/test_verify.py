@@ -85,6 +85,18 @@ def test_a_wrong_command_line_is_exit_2(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_trace_that_is_none_is_exit_3(tmp_path: Path) -> None:
+    """The line that is no request is named before anything is asked."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"input_tokens": 5, "output_tokens": 2}\n{"words": "hello"}\n')
+
+    done = fitserve("http://127.0.0.1:1", "--trace", str(trace))
+
+    assert (3, "") == (done.returncode, done.stdout)
+    assert f"--> {trace}:2" in done.stderr
+    assert "help: " in done.stderr
+
+
 def test_the_table_is_the_answer(fake_url: str) -> None:
     """The proof table goes to stdout; progress is for a terminal alone."""
     done = fitserve(f"{fake_url}/good", "--quick")
