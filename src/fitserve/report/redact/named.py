@@ -43,7 +43,7 @@ _VALUE_FIELD = rb"[\"']?,?[ \t]*(?:\n[^\n]{0,60}?)?[\"']?(?i:value)[\"']?[ \t]*:
 
 _PLACEHOLDER = re.compile(
     rb"(?i)none|null|nil|true|false|auto|empty|unset|undefined|default|\*+|x{3,}|\.{2,}|-+|\$[({A-Za-z_].*|%[({A-Za-z].*|"
-    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|not|is|was|the|for|"
+    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
     rb"optional\[.*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
 )
 _TRAILING = b",;:)]}."
@@ -115,7 +115,7 @@ def _option_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+\S+\s+password\s+|"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|"
                 rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
                 rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
