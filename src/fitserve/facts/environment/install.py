@@ -150,7 +150,7 @@ def _of_python(python: Path, found: str, seconds: float) -> Install | Unknown:
         if isinstance(answer, Unknown):
             return answer
         version, folders = json.loads(answer.splitlines()[-1])
-    known = distributions([Path(folder) for folder in folders])
+    known = distributions([Path(folder) for folder in folders if folder])
     name = _vllm_among(known)
     if name is None:
         return Unknown(f"{python} has no vLLM")
