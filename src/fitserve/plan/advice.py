@@ -36,9 +36,13 @@ def advise(request: Request, judged: Judged, choices: list[Choice], nearest: Nea
     """
     if judged.problem is not None:
         if judged.problem.cause == "unknown-flag":
-            return list(_spelling(request))
+            return [*_spelling(request), *_without_experts(judged)]
         if judged.problem.cause == "heads-not-divisible":
-            return list(_sizes(request, judged))
+            return list(_context_ranks(judged)) or list(_sizes(request, judged))
+        if judged.problem.cause == "quantization-unsupported":
+            return [Advice(action="other-quantization-or-gpu", why=judged.problem.message)]
+        if judged.problem.cause == "attention-backend-unsupported":
+            return list(_packed_cache(judged))
     found = list(_changes(judged, choices, request.version))
     if judged.problem is not None and judged.problem.cause == "gpu-memory-taken":
         freed = Advice(action="free-other-process", why="memory that others hold is not there for the start")
@@ -88,6 +92,49 @@ def _why(name: str, before: Scalar, value: Scalar) -> str:
     if name == "max_model_len" and not is_less:
         return "the context that is the goal"
     return _WORDS.get(name, "part of settings that fit")
+
+
+def _without_experts(judged: Judged) -> Iterator[Advice]:
+    """The option that a model without experts must go without."""
+    problem = judged.problem
+    if problem is not None and problem.message.startswith("enable_expert_parallel"):
+        yield Advice(
+            flag="enable_expert_parallel",
+            value_from=True,
+            to=False,
+            direction="set",
+            why="there are no experts to share out",
+            option="--no-enable-expert-parallel",
+        )
+
+
+def _context_ranks(judged: Judged) -> Iterator[Advice]:
+    """The largest number of context parallel ranks below the one asked for that divides the ranks."""
+    options = judged.resolved.options
+    tp, dcp = options.tensor_parallel_size, options.decode_context_parallel_size
+    if tp % dcp:
+        value = max(size for size in range(1, dcp) if tp % size == 0)
+        yield Advice(
+            flag="decode_context_parallel_size",
+            value_from=dcp,
+            to=value,
+            direction="down",
+            why="it divides tensor_parallel_size",
+            option=_typed("decode_context_parallel_size", value),
+        )
+
+
+def _packed_cache(judged: Judged) -> Iterator[Advice]:
+    """The name under which the release keeps the same cache."""
+    if judged.resolved.options.kv_cache_dtype == "fp8_e4m3":
+        yield Advice(
+            flag="kv_cache_dtype",
+            value_from="fp8_e4m3",
+            to="fp8",
+            direction="set",
+            why="the same cache in the layout that the backend has",
+            option=_typed("kv_cache_dtype", "fp8"),
+        )
 
 
 def _spelling(request: Request) -> Iterator[Advice]:

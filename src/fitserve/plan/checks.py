@@ -11,6 +11,7 @@ from fitserve.memory.budget import RankBudget
 from fitserve.memory.history import at_least
 from fitserve.memory.overhead.cpu import is_cpu
 from fitserve.memory.resolve import Resolved, is_multimodal
+from fitserve.plan.refusals import refusals
 from fitserve.units import Quantity, gib
 
 _AMPERE = (8, 0)
@@ -43,6 +44,8 @@ def config_problems(config: ModelConfig, resolved: Resolved, gpus: int | None) -
         if found is not None:
             cause, message = found
             yield Problem(cause=cause, message=message, sure=True, expected=True)
+    for cause, message in refusals(config, resolved):
+        yield Problem(cause=cause, message=message, sure=True, expected=True)
 
 
 def memory_problems(resolved: Resolved, ranks: Sequence[RankBudget]) -> Iterator[Problem]:

@@ -24,6 +24,8 @@ SETTING_CAUSES = (
     "heads-not-divisible",
     "batched-tokens-below-context",
     "dtype-unsupported",
+    "quantization-unsupported",
+    "attention-backend-unsupported",
     "cuda-driver-mismatch",
 )
 """Causes that no estimate decides."""

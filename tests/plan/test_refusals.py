@@ -1,0 +1,127 @@
+"""Combinations that vLLM refuses by themselves: certain, whatever the memory, with what to change."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fitserve.facts.checkpoint import Checkpoint
+from fitserve.facts.devices import find_device
+from fitserve.facts.model_config import parse_config
+from fitserve.memory.options import Device
+from fitserve.plan.make import make_plan
+from fitserve.plan.request import Request
+from fitserve.plan.values import Plan
+
+DENSE = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+MIXTRAL = {**DENSE, "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
+AWQ = {**DENSE, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+PACKED = {**DENSE, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
+SPARSE = {
+    **DENSE,
+    "architectures": ["DeepseekV32ForCausalLM"],
+    "num_key_value_heads": 16,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "index_topk": 2048,
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 512,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+}
+
+
+def plan(config: dict[str, Any], gpu: str, version: str, **given: Any) -> Plan:
+    """The plan of a model on a device of the catalogue."""
+    facts = find_device(gpu)
+    assert facts is not None
+    device = Device(
+        name=facts.name, total_bytes=facts.total_bytes, compute_capability=facts.compute_capability
+    )
+    checkpoint = Checkpoint(config=parse_config(json.dumps(config).encode()))
+    return make_plan(
+        Request(checkpoint=checkpoint, model="model", device=device, given=given, version=version)
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "version", "given", "cause", "option"),
+    [
+        (
+            DENSE,
+            "H100",
+            "0.32.0",
+            {"enable_expert_parallel": True},
+            "unknown-flag",
+            "--no-enable-expert-parallel",
+        ),
+        (
+            DENSE,
+            "H100",
+            "0.9.2",
+            {"enable_expert_parallel": True},
+            "unknown-flag",
+            "--no-enable-expert-parallel",
+        ),
+        (
+            DENSE,
+            "H100",
+            "0.32.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
+            "heads-not-divisible",
+            "--decode-context-parallel-size 2",
+        ),
+        (
+            SPARSE,
+            "H100",
+            "0.26.0",
+            {"kv_cache_dtype": "fp8_e4m3"},
+            "attention-backend-unsupported",
+            "--kv-cache-dtype fp8",
+        ),
+        (AWQ, "V100", "0.10.2", {}, "quantization-unsupported", None),
+        (PACKED, "V100", "0.26.0", {}, "quantization-unsupported", None),
+    ],
+)
+def test_refused(
+    config: dict[str, Any], gpu: str, version: str, given: dict[str, Any], *, cause: str, option: str | None
+) -> None:
+    """It does not start, for certain, and the advice is what to change."""
+    found = plan(config, gpu, version, **given)
+
+    assert ("does-not-start", cause, "certain") == (found.verdict, found.cause, found.confidence)
+    assert option in [advice.option for advice in found.advice]
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "version", "given"),
+    [
+        (MIXTRAL, "H100", "0.32.0", {"enable_expert_parallel": True}),
+        (DENSE, "H100", "0.32.0", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}),
+        (SPARSE, "H100", "0.26.0", {"kv_cache_dtype": "fp8"}),
+        (SPARSE, "H100", "0.32.0", {"kv_cache_dtype": "fp8_e4m3"}),
+        (SPARSE, "B200", "0.26.0", {"kv_cache_dtype": "fp8_e4m3"}),
+        (AWQ, "T4", "0.10.2", {"dtype": "float16"}),
+    ],
+)
+def test_not_refused(config: dict[str, Any], gpu: str, version: str, given: dict[str, Any]) -> None:
+    """What is like them and allowed is not refused."""
+    found = plan(config, gpu, version, **given)
+
+    assert found.confidence != "certain"
+    assert found.verdict != "does-not-start"
