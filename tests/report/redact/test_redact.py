@@ -266,7 +266,8 @@ def test_values_and_text_have_the_same_pseudonyms() -> None:
     value = redactor.value(
         {
             "argv": ["vllm", "serve", "Qwen/Qwen3-8B", "--api-key", "tiger", "--port", "8000"],
-            "env": {"DB_PASSWORD": "tiger7", "VLLM_USE_V1": "1"},
+            "env": {"DB_PASSWORD": "tiger7", "VLLM_USE_V1": "1", "ACME_TEAM": "blue falcon"},
+            "command": "HF_TOKEN=zebra-9921 VLLM_USE_V1=1 vllm serve Qwen/Qwen3-8B",
             "url": "http://gpu-node07:8000",
             "owner": "mkessler",
             "bytes": 131072,
@@ -278,7 +279,8 @@ def test_values_and_text_have_the_same_pseudonyms() -> None:
     assert "/home/user-1/dir-1 on http://host-1:8000" == text
     assert {
         "argv": ["vllm", "serve", "Qwen/Qwen3-8B", "--api-key", "secret-1", "--port", "8000"],
-        "env": {"DB_PASSWORD": "password-1", "VLLM_USE_V1": "1"},
+        "env": {"DB_PASSWORD": "password-1", "VLLM_USE_V1": "1", "ACME_TEAM": "env-value-2"},
+        "command": "HF_TOKEN=secret-2 VLLM_USE_V1=1 vllm serve Qwen/Qwen3-8B",
         "url": "http://host-1:8000",
         "owner": "user-1",
         "bytes": 131072,

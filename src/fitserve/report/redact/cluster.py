@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from fitserve.report.redact.known import is_ordinary
-from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, hidden
+from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, first_setting, hidden
 
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SAFE = rb"[bcdfghjklmnpqrstvwxz2456789]"
@@ -20,24 +20,6 @@ _HARMLESS_VARIABLES = re.compile(
 )
 _HARMLESS_VALUE = re.compile(
     rb"(?i)[\d.:,\-+%x]*[kmgt]?i?b?|true|false|yes|no|on|off|none|null|auto|debug|info|warn(?:ing)?|error|critical|[a-z0-9]{1,5}|[\w.:,+\-]*vllm[\w.:,+/\-]*"
-)
-
-_COMMANDS = frozenset(
-    (
-        b"vllm",
-        b"python",
-        b"python3",
-        b"docker",
-        b"env",
-        b"nohup",
-        b"exec",
-        b"sudo",
-        b"bash",
-        b"sh",
-        b"uv",
-        b"torchrun",
-        b"ray",
-    )
 )
 
 
@@ -198,7 +180,5 @@ def _setting(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         or memory.names.holds_label(value)
     ):
         return
-    first, *others = value.split(b" ")
-    if any(word in _COMMANDS or word.startswith(b"-") or b"=" in word for word in others):
-        value = first.rstrip(b";")  # further settings and a command stand behind it
+    value = first_setting(value)
     yield match.start("value"), match.start("value") + len(value), memory.names.label("env-value", value)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fitserve.report.redact.known import is_ordinary
-from fitserve.report.redact.rule import Edit, Memory, Replace, Rule, hidden
+from fitserve.report.redact.rule import Edit, Memory, Replace, Rule, first_setting, hidden
 
 _STRONG = (
     rb"pass(?:word|wd|phrase)s?|pwd|[a-z]_pass|[a-z]_pw|secrets?|api[_\-.]?keys?|(?:access|private|auth|signing|encryption|"
@@ -75,7 +75,7 @@ def _value_rules() -> list[Rule]:
             pattern=re.compile(
                 rb"(?P<quote>[\"'])" + _NAME + rb"=(?P<value>(?:(?!(?P=quote))[^\n])+)(?P=quote)"
             ),
-            replace=_valued,
+            replace=_set,
             probe=_PROBE + rb"=",
             caseless=True,
         ),
@@ -188,6 +188,11 @@ def _valued(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     if group == "open":
         value = value.rstrip(_TRAILING) or value
     yield from _secret(match["name"], bool(match["weak"]), value, match.start(group), memory)
+
+
+def _set(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    value = first_setting(match["value"])
+    yield from _secret(match["name"], bool(match["weak"]), value, match.start("value"), memory)
 
 
 def _listed(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:

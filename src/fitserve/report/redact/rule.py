@@ -69,3 +69,30 @@ def hidden(kind: str, group: str | int = 0, *, everywhere: bool = False) -> Repl
             yield match.start(group), match.end(group), memory.names.label(kind, value)
 
     return replace
+
+
+_COMMANDS = frozenset(
+    (
+        b"vllm",
+        b"python",
+        b"python3",
+        b"docker",
+        b"env",
+        b"nohup",
+        b"exec",
+        b"sudo",
+        b"bash",
+        b"sh",
+        b"uv",
+        b"torchrun",
+        b"ray",
+    )
+)
+
+
+def first_setting(value: bytes) -> bytes:
+    """The value of a setting without the settings and the command that stand behind it in a line of a shell."""
+    first, *others = value.split(b" ")
+    if any(word in _COMMANDS or word.startswith(b"-") or b"=" in word for word in others):
+        return first.rstrip(b";")
+    return value

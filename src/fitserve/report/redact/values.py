@@ -39,8 +39,8 @@ def _key(key: Any, text: Callable[[str], str]) -> Any:
 def _behind(name: Any, value: Any, text: Callable[[str], str]) -> Any:
     """The value of a name, as the text ``name=value`` would read."""
     if isinstance(value, str) and isinstance(name, str) and _PLAIN.fullmatch(name) and "\n" not in value:
-        prefix = f"{name}='" if "'" not in value else f"{name}="
-        suffix = "'" if "'" not in value else ""
+        quote = "" if "'" in value or name.isupper() else "'"
+        prefix, suffix = f"{name}={quote}", quote
         changed = text(prefix + value + suffix)
         if changed.startswith(prefix) and changed.endswith(suffix):
             return text(changed[len(prefix) : len(changed) - len(suffix)])
