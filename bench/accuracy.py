@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.evidence.models import published_folder  # noqa: E402 - found from the checkout's root
 from bench.evidence.oracle import Answer, agreement, ask_plans, read_oracle, weights_error  # noqa: E402
+from bench.evidence.pairs import Pair, by_change, pairs_of  # noqa: E402
 from bench.evidence.starts import Start, read_starts  # noqa: E402
 from bench.evidence.terms import (  # noqa: E402
     TERMS,
@@ -31,6 +32,9 @@ from fitserve.units import GIB  # noqa: E402
 
 PAGE = ROOT / "docs" / "accuracy.md"
 NEAR, FAR = 0.002, 0.02
+NEXT = 0.005
+"""How near the next start is to be, where a log of an earlier one is given."""
+
 FORETOLD = (
     "free_memory_check",
     "config_error",
@@ -62,7 +66,13 @@ def main() -> int:
         return 2
     answers = ask_plans(read_oracle(folder / "kv-oracle.jsonl"))
     starts, left_out = read_starts(folder)
-    parts = (engine_part(answers), starts_part(starts, left_out), terms_part(starts), verdicts_part(starts))
+    parts = (
+        engine_part(answers),
+        starts_part(starts, left_out),
+        pairs_part(pairs_of(starts)),
+        terms_part(starts),
+        verdicts_part(starts),
+    )
     head = ["# Accuracy", "", "Made by `python -m bench accuracy --write`; not written by hand."]
     text = "\n".join([*head, *(line for part in parts for line in part.lines)]) + "\n"
     print(text, end="")
@@ -181,6 +191,38 @@ def other_errors(starts: Iterable[Start]) -> list[float]:
             requested = term.start.plan.budget[0].requested_bytes / GIB
             found.append(abs((requested - term.expected) / (requested - term.printed) - 1))
     return found
+
+
+def pairs_part(pairs: Sequence[Pair]) -> Part:
+    """A second plan from one log: the memory left for the KV cache beside what the next start printed."""
+    held = sum(pair.is_held for pair in pairs) / len(pairs)
+    near = sum(pair.error <= NEXT for pair in pairs) / len(pairs)
+    median = statistics.median(pair.error for pair in pairs)
+    models = len({pair.second.row["model_id"] for pair in pairs})
+    lines = [
+        "",
+        "## A second plan from one log",
+        "",
+        "`plan --from-log`: the weights and the KV cache memory that an INFO log of one start prints, and the next start of the same model,",
+        f"device and release with other settings. {len(pairs)} pairs of whole logs of {models} models; what is compared is the next one's KV cache memory.",
+        "",
+        f"Within {NEXT:.1%}: {near:.0%}; median error {median:.3%}; inside the interval: {held:.0%}.",
+        "",
+        f"| what was changed | pairs | within {NEXT:.1%} | median | largest | inside |",
+        "|---|---|---|---|---|---|",
+        *(change_line(changed, found) for changed, found in by_change(pairs).items()),
+    ]
+    return Part(lines, near >= 0.9 and held >= 0.9)
+
+
+def change_line(changed: tuple[str, ...], pairs: Sequence[Pair]) -> str:
+    """One row: the settings that differ, and how the second plans do."""
+    errors = [pair.error for pair in pairs]
+    near, held = sum(error <= NEXT for error in errors), sum(pair.is_held for pair in pairs)
+    return (
+        f"| {', '.join(changed)} | {len(pairs)} | {near} | {statistics.median(errors):.3%} "
+        f"| {max(errors):.3%} | {held} |"
+    )
 
 
 def terms_part(starts: Sequence[Start]) -> Part:

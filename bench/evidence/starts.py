@@ -173,13 +173,13 @@ def _request(row: dict[str, Any], checkpoint: Checkpoint, device: Device, versio
         checkpoint=checkpoint,
         model=row["model_config"] or row["model_id"],
         device=device,
-        given=_settings(row),
+        given=given_of(row),
         version=version,
         environment={"VLLM_USE_V1": "0"} if row.get("engine") == "v0" else {},
     )
 
 
-def _settings(row: dict[str, Any]) -> dict[str, Any]:
+def given_of(row: dict[str, Any]) -> dict[str, Any]:
     """What was set, and what the log shows of the rest."""
     words = str(row["flags"].get("other") or "")
     given: dict[str, Any] = {"enable_expert_parallel": True} if "expert parallel" in words else {}

@@ -8,13 +8,13 @@
     encoder    = T H e
 
 S = max_num_seqs, T = max_num_batched_tokens, V = vocabulary, H = width, I = MLP width, I_e = expert width, k = experts a
-token visits, e = bytes of the dtype, SM = multiprocessors; b = 38 to 0.16, 14 from 0.17, 2 with the V2 model runner,
-whose profile run skips top-k and top-p; c = 45 MiB from Hopper on, 8 MiB before. Where FlashInfer samples, which V1 of 0.8 to
+token visits, e = bytes of the dtype, SM = multiprocessors; b = 36 + e to 0.16, 12 + e from 0.17, e with the V2 model runner,
+whose profile run skips top-k and top-p (e of it are the logits themselves); c = 45 MiB from Hopper on, 8 MiB before. Where FlashInfer samples, which V1 of 0.8 to
 0.16 does where it is told to, nothing is sorted and b is 14 there too (two of seven reported starts of 0.10 and 0.11): the
 interval reaches down to it.
 
 Source: ``profile_run`` and ``_dummy_sampler_run`` of vLLM 0.6 to 0.32, and 52 measured starts of 0.15 to 0.19: mean error
-0.015 GiB, largest 0.37 (float32); see ``docs/memory-model.md`` for the widths of the interval.
+0.015 GiB, largest 0.37 (before float32 logits counted); see ``docs/memory-model.md`` for the widths of the interval.
 """
 
 from fitserve.memory.history import at_least
@@ -99,6 +99,7 @@ def _sampler_bytes(shape: Shape, options: EngineOptions, *, v2_runner: bool) -> 
         4 * (options.device.multiprocessors or _DEFAULT_MULTIPROCESSORS) if newer and not v2_runner else 0
     )
     states = (tokens + seqs) * shape.hidden * shape.element_bytes
+    copies += shape.element_bytes - 2
     return (copies * seqs + kernels) * shape.vocabulary + states + _between_stages(shape, options)
 
 
