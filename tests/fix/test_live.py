@@ -81,3 +81,26 @@ def test_the_real_engine_ends_by_itself_when_told(tool: Any, small_launch: list[
         rest = process.stdout.read()
 
     assert (0, [], False) == (process.returncode, mark.processes(), "error[" in rest)
+
+
+def test_a_context_beyond_the_model(tool: Any, engine_python: Path, tiny_model: Path, port: int) -> None:
+    """The second start has a context that the model allows, and every check passes."""
+    options = ["--max-model-len", "999999", "--kv-cache-memory-bytes", "64M"]
+    code, answer = tool.fix(
+        "--goal-context", "2048", launch=launch(engine_python, tiny_model, port, *options)
+    )
+    causes = [trial["cause"] for trial in answer["trials"]]
+
+    assert (0, ["context-beyond-model-limit", None]) == (code, causes)
+    assert 2048 <= answer["verification"]["max_model_len"]
+
+
+def test_a_wrong_served_name(tool: Any, engine_python: Path, tiny_model: Path, port: int) -> None:
+    """The server starts, the name that clients will send is unknown to it; the second start serves it."""
+    options = ["--max-model-len", "1024", "--kv-cache-memory-bytes", "16M"]
+    code, answer = tool.fix("--model", "ours", launch=launch(engine_python, tiny_model, port, *options))
+    causes = [trial["cause"] for trial in answer["trials"]]
+
+    assert (0, ["model-name-unknown", None]) == (code, causes)
+    assert answer["trials"][1]["change"]["flag"] == "served_model_name"
+    assert "ours" in answer["verification"]["served_names"]

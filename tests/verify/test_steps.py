@@ -123,6 +123,8 @@ TOGETHER: list[tuple[Step, str | None, str]] = [
     (step(4, pressure(running=2, waiting=2, short=True)), "waiting-for-kv-cache", "at most 2 ran"),
     (step(4, pressure(running=3, holds=399)), "waiting-for-kv-cache", "400 tokens together, 399 in"),
     (step(4, pressure(running=4), {"timeout": 1, "http-503": 2}), "http-503", "1 of 4 answered"),
+    (step(4, pressure(running=3, holds=399), {"timeout": 1}), "waiting-for-kv-cache", "3 of 4 answered"),
+    (step(4, pressure(running=3, holds=400), {"timeout": 1}), "timeout", "3 of 4 answered"),
 ]
 
 

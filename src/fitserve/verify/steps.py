@@ -302,16 +302,18 @@ MAX_FOUND_FRACTION = 0.1
 
 def judge_together(step: Step) -> tuple[str | None, str]:
     """Were all requests of a step served, at once, and each in room of its own? The error type, or None, and the words."""
-    if step.errors:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.errors.items()))
-        return step.error_type, f"{step.answered} of {step.requests} answered; {kinds}"
     each = step.prompt_tokens + step.output_tokens
-    answered = f"all {step.requests} of {each:,} tokens answered"
-    if step.output_tokens == 0:
-        return None, answered
     seen, at_once = step.pressure, step.seen_at_once
     needed, holds = step.concurrency * each, seen.kv_cache_tokens if seen else None
     sizes = f"; {needed:,} tokens together, {holds:,} in the KV cache" if holds else ""
+    if step.errors:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.errors.items()))
+        only_late = set(step.errors) == {"timeout"} and holds and needed > holds
+        error_type = "waiting-for-kv-cache" if only_late else step.error_type
+        return error_type, f"{step.answered} of {step.requests} answered; {kinds}{sizes if only_late else ''}"
+    answered = f"all {step.requests} of {each:,} tokens answered"
+    if step.output_tokens == 0:
+        return None, answered
     waited = f" while {seen.max_waiting} waited" if seen and seen.max_waiting else ""
     if step.preemptions:
         found = "preemption-thrash", f"{step.preemptions} preemptions: the KV cache does not hold them all"

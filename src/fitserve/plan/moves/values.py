@@ -56,13 +56,23 @@ def higher_shares(scene: Scene) -> Iterator[float]:
 
 
 def lower_shares(scene: Scene) -> Iterator[float]:
-    """Smaller shares in hundredths, from what is likely to be free downwards."""
+    """Smaller shares in hundredths, from what is likely to be free beside the graphs downwards."""
     options = scene.base.resolved.options
     if options.kv_cache_memory_bytes is not None:
         return
-    most = min(ceil(options.gpu_memory_utilization * 100) - 1, round(free_share(scene) * 100))
+    free = free_share(scene) - _graphs_beside(scene) / scene.base.ranks[0].total_bytes
+    most = min(ceil(options.gpu_memory_utilization * 100) - 1, floor(free * 100))
     for hundredth in range(most, round(_LOWEST_SHARE * 100) - 1, -1):
         yield hundredth / 100
+
+
+def _graphs_beside(scene: Scene) -> float:
+    """What the graphs take that is not reserved for them: half way between the expected and the most."""
+    rank = scene.base.ranks[0]
+    captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
+    if not isinstance(captured, Quantity) or not isinstance(reserved, Quantity):
+        return 0
+    return max(0, (captured.expected + captured.high) / 2 - reserved.expected)
 
 
 def _hundredths(first: int, last: int) -> Iterator[float]:
