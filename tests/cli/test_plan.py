@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from fitserve.diagnose.engine import diagnose_path
+from fitserve.report.record import Record
+from fitserve.store.journal import open_journal
+from fitserve.trial.outcome import Trial
+
 CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
@@ -325,3 +330,77 @@ def test_overrides_that_cannot_be_are_usage_errors(model: Path, value: str) -> N
 
     assert 2 == done.returncode
     assert "--hf-overrides" in done.stderr
+
+
+LOG = (
+    "INFO 11-30 09:13:01 [core.py:96] Initializing a V1 LLM engine (v0.19.0) with config: "
+    "model='model', max_seq_len=8192, tensor_parallel_size=1\n"
+    "INFO 11-30 09:13:21 [gpu_model_runner.py:4567] Model loading took 14.25 GiB memory and 9.5 seconds\n"
+    "INFO 11-30 09:13:41 [gpu_worker.py:456] Available KV cache memory: 52.75 GiB\n"
+)
+
+
+def keep_run(folder: Path, log: str, argv: list[str]) -> str:
+    """A run of the journal that made one start; its id."""
+    path = folder / "serve.log"
+    path.write_text(log, encoding="utf-8")
+    run = "20261201-152233-7f3a9c"
+    trial = Trial(n=1, argv=argv, outcome="served", seconds=1.0, diagnosis=diagnose_path(path))
+    record = Record(
+        run=run,
+        kind="fix",
+        started_utc="2026-12-01T15:22:33Z",
+        fitserve_version="1",
+        command=argv,
+        trials=[trial],
+    )
+    open_journal({"FITSERVE_DATA_DIR": str(folder)}).save(record)
+    return run
+
+
+def test_the_numbers_of_a_run_count(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``--from-run`` the settings and the memory of its last start count, and what is given besides changes them."""
+    argv = ["vllm", "serve", str(model), "--max-model-len", "8192", "--max-num-seqs", "64"]
+    run = keep_run(tmp_path, LOG, argv)
+    monkeypatch.setenv("FITSERVE_DATA_DIR", str(tmp_path))
+    same = answer(model, "--gpu", "H100", "--from-run", run)
+    longer = answer(model, "--gpu", "H100", "--from-run", "last", "--max-model-len", "16384")
+
+    assert (8192, 64) == tuple(same["settings"][name]["value"] for name in ("max_model_len", "max_num_seqs"))
+    assert round(52.75 * 2**30) == pytest.approx(same["budget"][0]["kv_cache_bytes"]["expected"], abs=2**23)
+    assert f"start 1 of {run}" in same["budget"][0]["weights_bytes"]["source"]
+    assert (16384, 64) == tuple(
+        longer["settings"][name]["value"] for name in ("max_model_len", "max_num_seqs")
+    )
+    assert same["budget"][0]["kv_cache_bytes"] == longer["budget"][0]["kv_cache_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--from-run", "20200101-000000-000000"], 3, "20200101-000000-000000"),
+        (["--from-run", "last", "--from-log", "serve.log"], 2, "one start at a time"),
+        (["--from-run", "last"], 3, "no start of it shows its memory"),
+    ],
+)
+def test_a_run_that_tells_nothing_is_named(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    words: list[str],
+    code: int,
+    said: str,
+) -> None:
+    """No such run, two sources, a run without memory: one sentence each."""
+    keep_run(
+        tmp_path,
+        "INFO 11-30 09:13:01 [api_server.py:1] vLLM API server version 0.19.0\n",
+        ["vllm", "serve", "m"],
+    )
+    monkeypatch.setenv("FITSERVE_DATA_DIR", str(tmp_path))
+    ended = call(model, "--gpu", "H100", *words)
+
+    assert code == ended.returncode
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

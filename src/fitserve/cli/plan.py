@@ -65,6 +65,11 @@ class _PlanCommand(click.Command):
     help="The log of a start: its settings and measured memory count.",
 )
 @click.option(
+    "--from-run",
+    metavar="RUN",
+    help="The same from a run of the journal, by its id or ``last``, or from a bundle: its last start that shows its memory.",
+)
+@click.option(
     "--ask-engine",
     "engine",
     is_flag=False,
@@ -148,7 +153,7 @@ def _request(
         raise UsageError("no model is named", hint=_HINT)
     check_words(launch)
     checkpoint = read_checkpoint(launch.model, revision=launch.value("revision"))
-    calibration = _calibration(asked["from_log"])
+    calibration = _calibration(asked)
     version = _version(
         asked["vllm_version"]
         or (calibration.version if calibration else None)
@@ -239,18 +244,12 @@ def _version(text: str | None) -> str | None:
         ) from None
 
 
-def _calibration(path: Path | None) -> "Calibration | None":
-    if path is None:
+def _calibration(asked: dict[str, Any]) -> "Calibration | None":
+    if asked["from_log"] is None and asked["from_run"] is None:
         return None
-    from fitserve.diagnose.engine import diagnose_path
-    from fitserve.plan.from_log import calibrate
+    from fitserve.cli.plan_calibration import calibration
 
-    found = diagnose_path(path)
-    if found.cause == "not-a-vllm-log":
-        raise InputError(
-            "no line of it is vLLM's", where=str(path), hint="give what the vLLM process printed"
-        )
-    return calibrate(found, path.name)
+    return calibration(asked["from_log"], asked["from_run"])
 
 
 def _device(asked: dict[str, Any], calibration: "Calibration | None") -> "tuple[Device, int | None]":
