@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -105,6 +106,56 @@ def test_runs_deletes(journal_folder: Path) -> None:
     assert 3 == after.returncode
 
 
+def test_runs_are_pruned(journal_folder: Path) -> None:
+    """All but the newest are forgotten; by age none is, on the day that they were saved."""
+    by_age = fitserve(journal_folder, "runs", "--prune", "--older-than", "1d", "--json")
+    by_count = fitserve(journal_folder, "runs", "--prune", "--keep", "1", "--json")
+
+    assert 3 == len(json.loads(by_age.stdout)["runs"])
+    assert "forgotten: 0 runs\n" == by_age.stderr
+    assert [NEWEST] == [run["run"] for run in json.loads(by_count.stdout)["runs"]]
+    assert "forgotten: 2 runs\n" == by_count.stderr
+
+
+@pytest.mark.parametrize("place", ["file", "-"])
+def test_runs_are_exported(journal_folder: Path, place: str) -> None:
+    """Every record is a line that reads back as it is kept, oldest first."""
+    path = journal_folder / "all.jsonl"
+    done = fitserve(journal_folder, "runs", "--export", str(path) if place == "file" else "-")
+    lines = (path.read_text(encoding="utf-8") if place == "file" else done.stdout).splitlines()
+
+    assert [SERVED, "20261201-160000-000001", NEWEST] == [record_from_json(line).run for line in lines]
+    assert record_of(journal_folder, SERVED) == record_from_json(lines[0])
+    assert done.stderr.startswith("exported: 3 runs; nothing in it is hidden")
+
+
+@pytest.mark.parametrize("form", ["text", "json", "md", "html"])
+@pytest.mark.parametrize("to_file", [True, False])
+def test_what_leaves_is_redacted(journal_folder: Path, form: str, *, to_file: bool) -> None:
+    """In every format, on stdout and in a file, the key is hidden and a line says what was; --no-redact keeps it, --quiet says less."""
+    path = journal_folder / "out"
+    place = ["-o", str(path)] if to_file else []
+    done = fitserve(journal_folder, "report", SERVED, "--format", form, *place)
+    text = path.read_text(encoding="utf-8") if to_file else done.stdout
+    kept = fitserve(journal_folder, "report", SERVED, "--format", form, "--private")
+    quiet = fitserve(journal_folder, "report", SERVED, "--format", form, "--quiet")
+
+    assert "sk-very-secret" not in text
+    assert re.fullmatch(r"redacted: [23] secret \(\d+x\); --no-redact keeps them\n", done.stderr)
+    assert form == "md" or "sk-very-secret" in kept.stdout
+    assert ("", "") == (kept.stderr, quiet.stderr)
+
+
+def test_a_model_is_hidden_where_that_is_asked(journal_folder: Path) -> None:
+    """The name of a model stays, unless --hide-models is given; what was hidden is said."""
+    shown = fitserve(journal_folder, "report", SERVED, "--format", "html")
+    hidden = fitserve(journal_folder, "report", SERVED, "--format", "html", "--hide-models")
+
+    assert "org/model-8b" in shown.stdout
+    assert "model-8b" not in hidden.stdout
+    assert "1 model" in hidden.stderr
+
+
 def test_report_tells_the_story(journal_folder: Path) -> None:
     """The text of a run is asked for by its beginning, and of the newest by ``last``."""
     one = fitserve(journal_folder, "report", "20261201-15", "--no-redact")
@@ -161,6 +212,22 @@ def test_report_gives_back_a_log(journal_folder: Path) -> None:
         (["report", SERVED, "--log", "1", "--json"], 2, "error: --log writes the log as text"),
         (["report"], 2, "Usage: "),
         (["runs", "--limit", "0"], 2, "Usage: "),
+        (["runs", "--prune"], 2, "error: --prune goes with one of --keep N and --older-than AGE"),
+        (["runs", "--keep", "3"], 2, "error: --prune goes with one of"),
+        (["runs", "--prune", "--keep", "3", "--older-than", "1d"], 2, "error: --prune goes with one of"),
+        (["runs", "--prune", "--older-than", "soon"], 2, "error: 'soon' is no age"),
+        (["runs", "--prune", "--older-than", "999999w"], 2, "error: 999999w ago is before all time"),
+        (["runs", "--export", "/none/x.jsonl"], 3, "error: the runs cannot be written: No such file"),
+        (
+            ["report", SERVED, "--format", "html", "-o", "/none/x.html"],
+            3,
+            "error: the answer cannot be written",
+        ),
+        (
+            ["report", SERVED, "--bundle", "/none/x.zip"],
+            3,
+            "error: the bundle cannot be written: No such file",
+        ),
         (["runs", "--delete", "nothing"], 3, "error: no run begins with 'nothing'"),
     ],
 )

@@ -93,6 +93,24 @@ def test_postgres_keeps_what_sqlite_keeps(url: str, make_record: MakeRecord, tmp
         again.read_log(str(digest))
 
 
+def test_postgres_is_pruned_and_exported(url: str, make_record: MakeRecord, tmp_path: Path) -> None:
+    """Old runs go with the logs that no other run has; the rest is handed out whole."""
+    journal = open_journal({"FITSERVE_DB": url})
+    journal.prune(keep=0)
+    names = [f"2026010{day}-000000-aaaaaa" for day in range(1, 4)]
+    digests = []
+    for name in names:
+        (tmp_path / "log").write_bytes(name[:8].replace("3", "2").encode())
+        digests.append(str(journal.keep_log(tmp_path / "log")))
+        journal.save(make_record(name, logs={1: digests[-1]}))
+
+    assert [names[1], names[0]] == journal.prune(keep=1)
+    assert [names[2]] == [record.run for record in journal.every()]
+    assert b"20260102" == journal.read_log(digests[2])
+    with pytest.raises(InputError):
+        journal.open_log(digests[0])
+
+
 def test_machines_make_the_journal_at_once(url: str) -> None:
     """Processes that are the first on a new database, all at the same time, make one journal and none fails."""
     program = "from fitserve.store.journal import open_journal; open_journal()"

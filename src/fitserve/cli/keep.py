@@ -2,12 +2,14 @@
 
 import contextlib
 import datetime as dt
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -20,8 +22,16 @@ from fitserve.verify.verification import Verification
 
 
 def keep_verification(verification: Verification, seconds: float, *, quiet: bool) -> None:
-    """Keep the checks of a server that somebody else had started."""
-    _keep(lambda _: _record("verify", "checked", verification=verification, seconds=seconds), quiet=quiet)
+    """Keep the checks of a server that somebody else had started; with this machine where it is the server's."""
+    from fitserve.report.record_environment import recorded_environment
+
+    host = urlsplit(verification.url).hostname or ""
+    is_here = host in ("localhost", "::1") or host.startswith("127.")
+    environment = recorded_environment(os.environ) if is_here else {}
+    if verification.server_version is not None:
+        environment["vllm"] = verification.server_version
+    parts = {"verification": verification, "seconds": seconds, "environment": environment}
+    _keep(lambda _: _record("verify", "checked", **parts), quiet=quiet)
 
 
 def keep_diagnosis(diagnosis: Diagnosis, log: Path, name: str, *, quiet: bool) -> None:
@@ -45,10 +55,10 @@ def keep_diagnosis(diagnosis: Diagnosis, log: Path, name: str, *, quiet: bool) -
             diagnosis=diagnosis,
             log_path=name,
         )
+        # The machine that a log is read on is seldom the one that wrote it: only what the log says is kept.
         found = {"vllm": diagnosis.vllm_version} if diagnosis.vllm_version else {}
-        return _record(
-            "diagnose", "diagnosed", trials=[trial], logs={1: digest} if digest else {}, environment=found
-        )
+        logs = {1: digest} if digest else {}
+        return _record("diagnose", "diagnosed", trials=[trial], logs=logs, environment=found)
 
     _keep(make, quiet=quiet)
 
@@ -66,7 +76,7 @@ def plain_file(path: Path | None) -> Iterator[Path]:
     from fitserve.facts.log import open_log
 
     with open_log(path) as source:
-        if path is not None and source.name == str(path):
+        if path is not None and getattr(source, "name", None) == str(path):  # an unpacking stream has no name
             yield path
             return
         with tempfile.NamedTemporaryFile(prefix="fitserve-log-") as copy:

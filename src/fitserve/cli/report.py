@@ -103,7 +103,8 @@ def _tell(source: Source, form: Format, redactor: "Redactor | None", output: Out
 def _leaving(record: Record, redactor: "Redactor | None") -> Record:
     if redactor is None:
         return record
-    redacted: Record = redactor.value(record)
+    # The second time, names are hidden that only a later part of the record has given away.
+    redacted: Record = redactor.value(redactor.value(record))
     return redacted
 
 
@@ -136,20 +137,27 @@ def _extras(source: Source, record: Record, redactor: "Redactor | None") -> "Ext
 
 
 def _write_bundle(path: Path, source: Source, redactor: "Redactor | None") -> None:
-    from fitserve.report.bundle_write import Content, write_bundle
+    from fitserve.report.bundle_write import Content, Told, write_bundle
     from fitserve.report.html.page import render_record_html
 
     if source.path is not None:
         raise UsageError("a bundle is made of a run in the journal", where=str(source.path))
-    record = _leaving(source.record, redactor)
-    extras = _extras(source, record, redactor)
+    known = _leaving(source.record, redactor)
+
+    def tell() -> Told:
+        record = _leaving(known, redactor)
+        extras = _extras(source, record, redactor)
+        return Told(
+            record=record,
+            frontier=extras.frontier,
+            page=render_record_html(record, extras),
+            redactions=None if redactor is None else redactor.counts(),
+        )
+
     content = Content(
-        record=record,
-        frontier=extras.frontier,
-        page=render_record_html(record, extras),
         logs={n: partial(source.open_log, n) for n in source.logs},
         copy=shutil.copyfileobj if redactor is None else redactor.stream,
-        redactions=None if redactor is None else redactor.counts,
+        tell=tell,
     )
     manifest = write_bundle(path, content)
     size = sum(one.size_bytes for one in manifest.files)

@@ -3,7 +3,6 @@
 import contextlib
 import datetime as dt
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -24,6 +23,7 @@ from fitserve.fix.resume import Begin, begin_again, refuse_other_runs, settle_pe
 from fitserve.fix.site import Site, checked_launch
 from fitserve.plan.observed import Observed
 from fitserve.report.record import Maker, Record
+from fitserve.report.record_environment import recorded_environment
 from fitserve.store.journal import Journal
 from fitserve.trial.attempt import Attempt
 from fitserve.trial.choice import Bounds, Choice, change_of, changed, tries
@@ -79,7 +79,7 @@ def fix(
         started_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         fitserve_version=__version__,
         command=list(command),
-        environment={"python": platform.python_version(), "platform": platform.platform()},
+        environment=recorded_environment(environ),
         options=options_to_json(options),
     )
     loop = _Loop(

@@ -13,6 +13,7 @@ from fitserve.errors import FitserveError, UsageError
 from fitserve.facts.command import Launch, read_command
 from fitserve.facts.find_launch import find_launch
 from fitserve.report.record import Outcome, Record
+from fitserve.report.record_environment import asked_meanwhile
 from fitserve.report.secrets import without_secrets
 from fitserve.store.journal import Journal, say_on_stderr
 from fitserve.trial.attempt import Attempt
@@ -20,7 +21,7 @@ from fitserve.trial.devices import lock_keys, probe_for
 from fitserve.trial.interrupt import handing_on
 from fitserve.trial.launch import Exit
 from fitserve.trial.locks import Locks, lock_folder
-from fitserve.trial.outcome import State
+from fitserve.trial.outcome import State, Trial
 from fitserve.trial.progress import Quiet
 
 TERMINATION_BYTES = 4096
@@ -101,6 +102,7 @@ def supervise(
         ask_health=False,
         probe=probe,
     )
+    environment = asked_meanwhile(environ)
     try:
         with handing_on(attempt.process) as signals:
             watched = attempt.watch.until_exit(locks.release)
@@ -117,6 +119,7 @@ def supervise(
         started_utc=started.isoformat(timespec="seconds"),
         fitserve_version=__version__,
         command=list(command),
+        environment={**environment(), **_version(trial)},
         trials=[trial],
         outcome=outcomes.get(state, "not-reached"),
         reason=f"the program ended with exit code {ended.shell_code}",
@@ -130,6 +133,11 @@ def supervise(
         diagnosis=trial.diagnosis if failed else None,
         never_served=state == "failed" and ended.code == 0 and starts_server(command, environ),
     )
+
+
+def _version(trial: Trial) -> dict[str, str]:
+    version = trial.diagnosis.vllm_version if trial.diagnosis else None
+    return {"vllm": version} if version else {}
 
 
 def keep(supervised: Supervised, journal: Journal, *, keep_log: bool) -> bool:

@@ -38,24 +38,34 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 """One time for every file, so that the same run gives the same bundle."""
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes into a bundle.
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bundle says beside the logs.
 
     Attributes:
         record: as it may leave.
         frontier: what was worked out for the page.
         page: the page.
-        logs: how each trial's log is opened, as it was.
-        copy: copies a log as it may leave.
-        redactions: what was hidden, asked for when the logs have been copied; None where nothing was looked for.
+        redactions: what was hidden; None where nothing was looked for.
     """
 
     record: Record
     frontier: Frontier
     page: str
+    redactions: dict[str, tuple[int, int]] | None = None
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes into a bundle.
+
+    Attributes:
+        logs: how each trial's log is opened, as it was.
+        copy: copies a log as it may leave.
+        tell: makes the rest; called when the logs have been copied, so that a name that only a log gives away is known.
+    """
+
     logs: Mapping[int, OpenLog]
     copy: Copy = shutil.copyfileobj
-    redactions: Callable[[], dict[str, tuple[int, int]]] | None = None
+    tell: Callable[[], Told]
 
 
 def write_bundle(path: Path, content: Content) -> Manifest:
@@ -76,23 +86,24 @@ def write_bundle(path: Path, content: Content) -> Manifest:
 
 
 def _fill(archive: zipfile.ZipFile, content: Content) -> Manifest:
-    record = storable(content.record)
-    texts = {
-        RECORD: record_to_json(record),
-        ENVIRONMENT: msgspec.json.encode(record.environment),
-        FRONTIER: msgspec.json.encode(content.frontier),
-        PAGE: content.page.encode(errors="replace"),
-    }
-    files = [_add(archive, name, io.BytesIO(text)) for name, text in texts.items()]
+    files = []
     for n, open_log in sorted(content.logs.items()):
         with open_log() as log:
             files.append(_add(archive, log_name(n), log, content.copy))
-    found = content.redactions
+    told = content.tell()
+    record = storable(told.record)
+    texts = {
+        RECORD: record_to_json(record),
+        ENVIRONMENT: msgspec.json.encode(record.environment),
+        FRONTIER: msgspec.json.encode(told.frontier),
+        PAGE: told.page.encode(errors="replace"),
+    }
+    files += [_add(archive, name, io.BytesIO(text)) for name, text in texts.items()]
     manifest = Manifest(
         fitserve_version=__version__,
         run=record.run,
-        redacted=found is not None,
-        redactions={} if found is None else found(),
+        redacted=told.redactions is not None,
+        redactions=told.redactions or {},
         files=files,
     )
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)

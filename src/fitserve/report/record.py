@@ -23,7 +23,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         started_utc: ISO 8601, seconds.
         fitserve_version: the tool's version.
         command: the command as the user gave it; where nothing was started, the tool's own.
-        environment: what this machine and its vLLM are, by name.
+        environment: what this machine and its vLLM are: a few words by name, and all of it as ``machine``.
         trials: every start, in order; of a log that was read, the start that it shows.
         logs: the digest of each trial's log in the journal, by the trial's number.
         verification: what was proven at the end.

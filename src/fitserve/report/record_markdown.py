@@ -4,7 +4,6 @@ import re
 
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
-    change_words,
     checks_words,
     comparisons,
     ending_words,
@@ -13,7 +12,9 @@ from fitserve.report.record_words import (
     phase_durations,
     seconds_words,
     shell_words,
+    title_words,
     value_words,
+    visible,
 )
 from fitserve.report.secrets import without_secrets
 from fitserve.trial.outcome import Trial
@@ -31,7 +32,10 @@ MASK = "***"
 
 def render_record_markdown(record: Record) -> str:
     """The run as Markdown, within the limit: the oldest trials lose their details first, then long texts their ends."""
-    record = without_secrets(record)
+    return visible(_within_limit(without_secrets(record)))
+
+
+def _within_limit(record: Record) -> str:
     details = [_trial(record, index) for index in range(len(record.trials))]
     text = _whole(record, details)
     for index in range(len(details)):
@@ -55,8 +59,7 @@ def _head(record: Record) -> str:
 
 def _trials_table(record: Record) -> str:
     rows = [
-        [str(trial.n), change_words(trial.change), ending_words(trial), trial.cause or ""]
-        for trial in record.trials
+        [str(trial.n), title_words(trial), ending_words(trial), trial.cause or ""] for trial in record.trials
     ]
     return _table(["trial", "change", "outcome", "cause"], rows)
 
@@ -89,7 +92,7 @@ def _trial(record: Record, index: int) -> str:
     trial = record.trials[index]
     before = record.trials[index - 1] if index else None
     parts = [
-        f"<details><summary>trial {trial.n}: {_inline(change_words(trial.change))}</summary>",
+        f"<details><summary>trial {trial.n}: {_inline(title_words(trial))}</summary>",
         *_facts(trial),
     ]
     rows = [[row.name, row.predicted, row.measured] for row in comparisons(trial, before)]

@@ -6,7 +6,6 @@ from fitserve.diagnose.finding import Diagnosis
 from fitserve.report.record import Record
 from fitserve.report.record_words import (
     PURPOSES,
-    change_words,
     comparisons,
     ending_words,
     memory_words,
@@ -14,6 +13,7 @@ from fitserve.report.record_words import (
     phase_durations,
     seconds_words,
     shell_words,
+    title_words,
     value_words,
 )
 from fitserve.report.text import render_diagnosis
@@ -54,7 +54,7 @@ def _heading(record: Record) -> list[str]:
 
 
 def _trial(record: Record, trial: Trial, before: Trial | None) -> list[str]:
-    lines = [f"trial {trial.n}: {change_words(trial.change)}"]
+    lines = [f"trial {trial.n}: {title_words(trial)}"]
     if trial.change is not None and trial.change.why:
         lines.append(_field("because", trial.change.why))
     if trial.change is not None:

@@ -1,5 +1,6 @@
 """The words and figures that every reading of a record shares. Rounding happens here and not before."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from itertools import pairwise
@@ -12,8 +13,19 @@ from fitserve.report.record import Record
 from fitserve.trial.outcome import Change, PhaseTime, Trial
 from fitserve.units import gib
 
+_OBEYED = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f"
+    "]"
+)
+"""Unicode's categories Cc, Cf and Cs, and the separators of lines and paragraphs, but for a line feed and a tab."""
+
 NOT_GIVEN = "not given"
 AS_GIVEN = "as given"
+READ = "the start that the log shows"
 PURPOSES = {"isolation": "to find out what fails; it is not kept", "growth": "to spend what was left"}
 """What a change is for where it is not to make the launch serve."""
 
@@ -44,6 +56,11 @@ def change_words(change: Change | None) -> str:
     before = NOT_GIVEN if change.value_from is None else _setting_words(change.value_from)
     after = "taken away" if change.to is None else _setting_words(change.to)
     return f"{option_of(change.flag)} {before} -> {after}"
+
+
+def title_words(trial: Trial) -> str:
+    """What a trial is called: its one change; of a log that was read, that it is one."""
+    return change_words(trial.change) if trial.argv else READ
 
 
 def _setting_words(value: Scalar) -> str:
@@ -163,6 +180,14 @@ def checks_words(record: Record) -> str:
     results = [check.passed for check in record.verification.checks]
     words = f"{results.count(True)} of {len(results)} checks passed"
     return f"{words}, {results.count(None)} not asked" if None in results else words
+
+
+def visible(text: str) -> str:
+    """The text without what is obeyed instead of shown: controls, turns of the reading direction, halves of characters.
+
+    Each becomes a replacement character: what stands there and what is copied are then the same. Lines and tabs stay.
+    """
+    return _OBEYED.sub("\ufffd", text)
 
 
 def shell_words(argv: list[str], env: Mapping[str, str] | None = None) -> str:

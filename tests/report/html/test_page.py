@@ -1,6 +1,8 @@
 """The page says everything that the record says, and nothing that a log could make it do."""
 
 import re
+import unicodedata
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from fitserve.report.html.extras import Extras
 from fitserve.report.html.page import render_record_html
 from fitserve.report.record import Record, record_from_json
+from fitserve.report.record_markdown import render_record_markdown
+from fitserve.report.record_text import render_record
 from tests.report.html.whole import HOSTILE, whole_extras, whole_record
 
 RECORDS = sorted((Path(__file__).parents[1] / "records").glob("*/record.json"))
@@ -68,7 +72,7 @@ def test_hostile_words_change_no_element() -> None:
 
     assert [tag for tag, _ in harmless.elements] == [tag for tag, _ in hostile.elements]
     assert [] == hostile.wrong
-    assert any(HOSTILE.split("\x1b")[0] in text for text in hostile.texts)
+    assert any(HOSTILE.split("\u202e")[0] in text for text in hostile.texts)
 
 
 @pytest.mark.parametrize("words", ["", HOSTILE])
@@ -97,6 +101,20 @@ def test_nothing_runs_and_nothing_is_fetched(words: str) -> None:
     }
     assert not re.search(r"url\s*\(|@import", text)
     assert any(value.startswith("default-src 'none'") for _, _, value in attributes)
+
+
+@pytest.mark.parametrize("read", [render_record_html, render_record_markdown, render_record])
+def test_nothing_is_obeyed_instead_of_shown(read: Callable[[Record], str]) -> None:
+    """No character of a log or a command turns the reading direction, hides, or moves a cursor, in any reading."""
+    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    obeyed = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in kinds} - {
+        "\n",
+        "\t",
+    }
+    text = read(whole_record(f"<{''.join(sorted(obeyed))}>"))
+
+    assert len(obeyed) > 2_000
+    assert not obeyed & set(text)
 
 
 @given(st.text(max_size=40))
@@ -143,6 +161,8 @@ def test_the_page_tells_the_story() -> None:
         "The ring is what the run ended with: 1.00 requests of 76,304 tokens at once.",
         "boundary-exact passed",
         "packages.torch 2.10.0",
+        "devices.gpus.1.total_bytes 22.49 GiB",
+        "host unknown: no answer within 2 s",
         "max-model-len: 76304",
         "process other took 1.20 GiB of device 0",
     ):

@@ -29,6 +29,17 @@ def whole_record(words: str = "") -> Record:
                 "gpu": f"NVIDIA L4{words}",
                 "gpus": 2,
                 "driver": "570.133.20",
+                "machine": {
+                    "devices": {
+                        "gpus": [
+                            {"index": n, "name": f"NVIDIA L4{words}", "total_bytes": 23_034 << 20}
+                            for n in range(2)
+                        ],
+                        "driver": "570.133.20",
+                    },
+                    "host": {"unknown": "no answer within 2 s"},
+                    "engine": {"version": "0.19.0", "plugins": [], "program": None},
+                },
                 "packages": {"torch": "2.10.0", "transformers": "5.1.0"},
             },
             "trials": [_failed(words), _served(words)],

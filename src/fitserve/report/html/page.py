@@ -6,6 +6,7 @@ from typing import Any
 from fitserve.report.html.extras import Extras
 from fitserve.report.html.view import view_of
 from fitserve.report.record import Record, storable
+from fitserve.report.record_words import visible
 
 
 def render_record_html(record: Record, extras: Extras | None = None) -> str:
@@ -22,11 +23,16 @@ def render_record_html(record: Record, extras: Extras | None = None) -> str:
 @cache
 def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: Any) -> Any:
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
         loader=PackageLoader("fitserve.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -1,6 +1,6 @@
 """A record as the page shows it: every word and figure, ready to be escaped and placed."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,10 +19,10 @@ from fitserve.report.html.drawings import (
 from fitserve.report.html.extras import Extras
 from fitserve.report.html.tables import Table, check_table, frontier_table, load_table
 from fitserve.report.record import Record
+from fitserve.report.record_environment import MACHINE
 from fitserve.report.record_words import (
     PURPOSES,
     Comparison,
-    change_words,
     checks_words,
     comparisons,
     ending_words,
@@ -31,6 +31,7 @@ from fitserve.report.record_words import (
     phase_durations,
     seconds_words,
     shell_words,
+    title_words,
     value_words,
 )
 from fitserve.report.text import clean
@@ -102,6 +103,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     checks_words: str
     verified: tuple[str, str]
     environment: list[tuple[str, str]]
+    machine: list[tuple[str, str]]
     emitted: list[tuple[str, str]]
     not_emitted: str
     redactions: str
@@ -142,6 +144,7 @@ def view_of(record: Record, extras: Extras) -> View:
         checks_words=checks_words(record),
         verified=("", "") if verification is None else (verification.url, verification.model or ""),
         environment=_environment(record),
+        machine=_flat("", record.environment.get(MACHINE)),
         emitted=[(one.name, one.text) for one in extras.emitted],
         not_emitted=extras.not_emitted,
         redactions=extras.redactions,
@@ -197,7 +200,7 @@ def _trial(record: Record, index: int) -> TrialView:
     found = trial.diagnosis if trial.cause is not None else None
     return TrialView(
         n=trial.n,
-        title=change_words(trial.change),
+        title=title_words(trial),
         tone=_TONES.get(trial.outcome, "open") if trial.cause is None else "bad",
         outcome=trial.outcome,
         facts=_trial_facts(trial),
@@ -231,18 +234,21 @@ def _trial_facts(trial: Trial) -> list[tuple[str, str]]:
 
 
 def _environment(record: Record) -> list[tuple[str, str]]:
-    return list(_flat("", record.environment))
+    known = {name: value for name, value in record.environment.items() if name != MACHINE}
+    return _flat("", known)
 
 
-def _flat(prefix: str, values: dict[str, object]) -> list[tuple[str, str]]:
-    """Nested names as one list: ``packages.torch``."""
-    rows = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            rows += _flat(f"{prefix}{name}.", value)
-        elif value is not None:
-            rows.append((f"{prefix}{name}", value_words(name, value)))
-    return rows
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    """Nested names and numbered items as one list: ``packages.torch``, ``gpus.0.name``; what is not there is left out."""
+    if isinstance(value, dict) and value.keys() != {"unknown"}:
+        return [row for key, item in value.items() for row in _flat(f"{name}.{key}".lstrip("."), item)]
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return [row for at, item in enumerate(value) for row in _flat(f"{name}.{at}", item)]
+    if value is None or value in ([], ""):
+        return []
+    if isinstance(value, list):
+        return [(name, ", ".join(value_words(name, item) for item in value))]
+    return [(name, value_words(name, value))]
 
 
 def _ledger_table(bars: list[Bar]) -> Table | None:
