@@ -15,6 +15,7 @@ from fitserve.memory.options import Device
 from fitserve.plan.make import make_plan
 from fitserve.plan.request import Request
 from fitserve.plan.values import Goal, KvPlan, Plan
+from fitserve.report.plan_text import render_plan
 from fitserve.units import GIB, Quantity
 
 LLAMA_8B = {
@@ -305,3 +306,33 @@ def test_the_old_engine_takes_no_prompt_longer_than_a_batch() -> None:
 
     assert (short.verdict, short.cause) == ("does-not-start", "batched-tokens-below-context")
     assert (cut.verdict, long.verdict) == ("starts", "starts")
+
+
+@pytest.mark.parametrize(
+    ("name", "full"), [("tp", "--tensor-parallel-size"), ("pp", "--pipeline-parallel-size")]
+)
+def test_a_short_option_with_a_dash_too_many(name: str, full: str) -> None:
+    """``--tp 8`` is none of vLLM's options, ``-tp 8`` is."""
+    found = plan("H100", version="0.33.0", **{name: 8})
+
+    assert (found.cause, [advice.why for advice in found.advice]) == (
+        "unknown-flag",
+        [f"did you mean -{name}, which is {full}?"],
+    )
+
+
+def test_an_offload_is_told_with_its_price() -> None:
+    """Where weights wait in the host's memory the text says what each step reads and how long that takes."""
+    found = plan("RTX 4090", version="0.19.0", tensor_parallel_size=1, max_model_len=8192, dtype="float32")
+    offloads = [
+        choice.changes["cpu_offload_gb"] for choice in found.choices if "cpu_offload_gb" in choice.changes
+    ]
+    text = render_plan(found)
+
+    assert offloads
+    for offload in offloads:
+        seconds = float(str(offload)) * GIB / 25e9
+        assert (
+            f"each step reads up to {offload} GiB from the host: about {seconds:.1f} s over PCIe 4.0 x16"
+            in text
+        )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fitserve.diagnose.finding import Advice, Direction, Scalar
 from fitserve.errors import InputError
 from fitserve.facts.command import is_variable
-from fitserve.facts.serve_options import arity, known_options
+from fitserve.facts.serve_options import arity, full_name, known_options
 from fitserve.memory.history import flag_releases, has_flag, release
 from fitserve.plan.accepted import refused_values, removed_options
 from fitserve.plan.judge import Judged
@@ -15,6 +15,7 @@ from fitserve.units import Quantity, gib
 
 _WORDS = {
     "gpu_memory_utilization": "more of the device for the KV cache",
+    "cpu_offload_gb": "weights in the host's memory are read again in each step; decoding is much slower",
     "max_model_len": "a shorter context needs less KV cache",
     "max_num_seqs": "fewer sequences need less for logits and graphs",
     "max_num_batched_tokens": "smaller batches need less for activations; prefill is slower",
@@ -174,6 +175,8 @@ def _spelling(request: Request) -> Iterator[Advice]:
         close = get_close_matches(name, known, n=1, cutoff=0.75)
         if until is not None:
             why = f"vLLM {until} is the last release with {typed}"
+        elif full_name(f"-{name}") != name and arity(full_name(f"-{name}")) is not None:
+            why = f"did you mean -{name}, which is --{full_name(f'-{name}').replace('_', '-')}?"
         elif close:
             why = f"did you mean --{close[0].replace('_', '-')}?"
         else:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from fitserve.plan.values import Choice, FrontierPoint, KvPlan, Nearest, Plan
-from fitserve.units import Quantity, Size, Unknown, gib
+from fitserve.units import GIB, Quantity, Size, Unknown, gib
 
 _COLORS = {"starts": "green", "does-not-start": "red", "cannot-tell": "yellow"}
 _VERDICTS = {
@@ -25,6 +25,9 @@ _ACTIONS = {
     "free-other-process": "end what else uses the device",
     "upgrade-vllm": "a newer vLLM",
 }
+_HOST_BYTES_A_SECOND = 25e9
+"""What PCIe 4.0 x16 carries in practice, of 31.5 GB/s."""
+
 _TERMS = (
     ("- weights", "weights_bytes"),
     ("- allocator", "allocator_bytes"),
@@ -166,6 +169,9 @@ def _help(choice: Choice, label: str) -> Iterator[str]:
     changes = ", ".join(f"{name} {_value(value)}" for name, value in choice.changes.items())
     yield f"{label}: {changes or 'as it is'}; {_COSTS[choice.cost]}"
     yield f"      {choice.tokens:,} tokens of KV cache, {choice.max_concurrency:.2f} requests of {choice.max_model_len:,} tokens at once"
+    offload = choice.changes.get("cpu_offload_gb")
+    if isinstance(offload, int | float) and offload > 0:
+        yield f"      each step reads up to {offload:g} GiB from the host: about {offload * GIB / _HOST_BYTES_A_SECOND:.1f} s over PCIe 4.0 x16"
     yield f"    {choice.command}"
 
 
