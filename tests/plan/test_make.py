@@ -336,3 +336,19 @@ def test_an_offload_is_told_with_its_price() -> None:
             f"each step reads up to {offload} GiB from the host: about {seconds:.1f} s over PCIe 4.0 x16"
             in text
         )
+
+
+def test_no_engine_is_named_where_a_setting_is_refused() -> None:
+    """An engine has nothing to add to a start that is refused for certain, whatever else is not known."""
+    found = plan("H100", version="0.33.0", tensor_parallel_size=3)
+
+    assert (found.verdict, found.confidence) == ("does-not-start", "certain")
+    assert not any("--ask-engine" in note for note in found.notes)
+
+
+def test_a_quantised_checkpoint_without_its_section() -> None:
+    """``--quantization awq`` needs what a quantiser has written; the plan names the files that vLLM looks for."""
+    found = plan("H100", version="0.33.0", quantization="awq")
+
+    assert found.verdict == "cannot-tell"
+    assert "quant_config.json" in found.message

@@ -195,7 +195,7 @@ def _notes(request: Request, judged: Judged) -> list[str]:
     notes = []
     if release(request.version) > release(NEWEST):
         notes.append(f"vLLM {request.version} is newer than what is known here: the rules of {NEWEST} count")
-    if judged.unknown is not None and request.asked is None:
+    if judged.verdict == "cannot-tell" and judged.unknown is not None and request.asked is None:
         notes.append("vLLM's own code can be asked about this model: --ask-engine")
     if "auto_map" in request.checkpoint.config.data:
         notes.append("the model's folder has Python code of its own (auto_map); nothing of it is run here")

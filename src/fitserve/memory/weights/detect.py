@@ -97,6 +97,10 @@ def quantization_section(section: dict[str, Any]) -> dict[str, Any] | None:
     return section | {"quant_method": method}
 
 
+_NEEDS_A_FILE = ("awq", "awq_marlin", "gptq", "gptq_marlin")
+"""Methods that read what a quantiser has made. Source: ``get_quant_config`` in ``model_loader/weight_utils.py``, vLLM 0.9 to 0.33."""
+
+
 def online_quantiser(asked: str | None) -> Quantiser:
     """What ``--quantization`` makes of an unquantised checkpoint while it loads.
 
@@ -115,6 +119,11 @@ def online_quantiser(asked: str | None) -> Quantiser:
         "int8_per_channel_weight_only": PerChannel(),
     }
     scheme = schemes.get(asked)
+    if asked in _NEEDS_A_FILE:
+        raise NotModelledError(
+            f"config.json has no quantization_config; vLLM refuses --quantization {asked} unless quant_config.json or "
+            "quantize_config.json lies beside it"
+        )
     if scheme is None:
         raise NotModelledError(f"--quantization {asked} of an unquantised checkpoint")
     if asked in ("experts_int8", "int8_per_channel_weight_only"):
