@@ -3,12 +3,14 @@
 A reading is written anew by deleting its file and running the test once: it fails, and the file is there to look at.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from fitserve.report.html.page import render_record_html
 from fitserve.report.json_v1 import fix_json
 from fitserve.report.record import Record, record_from_json
 from fitserve.report.record_markdown import render_record_markdown
@@ -22,10 +24,19 @@ def fix_text(record: Record) -> str:
     return msgspec.json.format(msgspec.json.encode(fix_json(record)), indent=1).decode() + "\n"
 
 
+def page_text(record: Record) -> str:
+    """The page without the inside of its drawings, which another version of the drawing library may move, and without its style."""
+    text = re.sub(
+        r"(<desc [^>]*>[^<]*</desc>).*?</svg>", r"\1</svg>", render_record_html(record), flags=re.DOTALL
+    )
+    return re.sub(r"<style>.*?</style>", "<style></style>", text, flags=re.DOTALL) + "\n"
+
+
 READINGS: dict[str, Callable[[Record], str]] = {
     "text.txt": render_record,
     "markdown.md": render_record_markdown,
     "fix.json": fix_text,
+    "page.html": page_text,
 }
 
 

@@ -17,12 +17,12 @@ def frontier_of(record: Record) -> Frontier:
         return Frontier(reason="no start of this run shows which model it is")
     served = [each for each in told if each[0].outcome == "served"]
     try:
-        return _frontier(*(served or told)[-1])
+        return _frontier(record, *(served or told)[-1])
     except FitserveError as error:
         return Frontier(reason=error.what)
 
 
-def _frontier(trial: Trial, diagnosis: Diagnosis) -> Frontier:
+def _frontier(record: Record, trial: Trial, diagnosis: Diagnosis) -> Frontier:
     import msgspec
 
     from fitserve.facts.find_launch import find_launch
@@ -33,15 +33,32 @@ def _frontier(trial: Trial, diagnosis: Diagnosis) -> Frontier:
 
     words = [*(f"{name}={value}" for name, value in trial.env.items()), *trial.argv]
     launch = find_launch(words, {}, watched=False)
-    asked = question(launch, diagnosis, bounds=Bounds(), environ={})
+    version = diagnosis.vllm_version or record.environment.get("vllm")
+    diagnosis = msgspec.structs.replace(diagnosis, vllm_version=version)
+    name, count = _devices(record)
+    asked = question(launch, diagnosis, bounds=Bounds(devices=count), device=name, environ={})
     if isinstance(asked, Unknown):
-        return Frontier(reason=asked.unknown)
+        return Frontier(reason=f"{asked.unknown} ({launch.model or 'no model'})")
     plan = make_plan(msgspec.structs.replace(asked.request, with_frontier=True))
     cache, length = plan.kv_cache, plan.settings["max_model_len"].value
     chosen = (int(length), cache.max_concurrency) if isinstance(cache, KvPlan) else None
     return Frontier(
         points=plan.frontier, chosen=chosen, reason="no settings fit" if not plan.frontier else ""
     )
+
+
+def _devices(record: Record) -> tuple[str | None, int | None]:
+    """What the devices were called where the run was made, and how many there were; None where it does not say.
+
+    A record is read on other machines too: what they have is asked last.
+    """
+    machine = record.environment.get("machine")
+    devices = machine.get("devices") if isinstance(machine, dict) else None
+    gpus = devices.get("gpus") if isinstance(devices, dict) else None
+    given = record.options.get("device")
+    if not gpus:
+        return given, None
+    return given or str(gpus[0].get("name")), len(gpus)
 
 
 def emitted_of(record: Record) -> tuple[list[Emitted], str]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitserve.report.charts.draw import PHONE_PX, WIDE_PX, picture
-from fitserve.report.charts.ledger import OTHERS, UNREQUESTED, ledger_bars, ledger_spec
+from fitserve.report.charts.ledger import OTHERS, UNREQUESTED, UNTOLD, ledger_bars, ledger_spec
 from fitserve.report.charts.over_time import MOST_POINTS, over_time_spec
 from fitserve.report.charts.theme import log_ticks
 from fitserve.trial.outcome import DeviceSamples, Samples
@@ -37,12 +37,33 @@ def test_what_is_missing_is_no_part_of_the_bar() -> None:
         }
     ]
     diagnosis = msgspec.structs.replace(trial.diagnosis, budget=budget)
-    [bar] = ledger_bars(
-        msgspec.structs.replace(record, trials=[msgspec.structs.replace(trial, diagnosis=diagnosis)])
-    )
+    changed = msgspec.structs.replace(trial, diagnosis=diagnosis, samples=None)
+    [bar] = ledger_bars(msgspec.structs.replace(record, trials=[changed]))
 
     assert {"weights": 5 * GIB} == bar.parts
     assert (GIB, None) == (bar.missing_bytes, bar.total_bytes)
+
+
+def test_what_the_log_does_not_tell_apart_is_one_part() -> None:
+    """Where vLLM prints weights, graphs and cache alone, the driver's total and the share give the rest, as one part."""
+    record = whole_record()
+    trial = record.trials[0]
+    assert trial.diagnosis is not None
+    told = {"weights": 7.51, "cuda_graph": 0.98, "kv_cache": 9.32}
+    budget = [
+        {"rank": "0", **{f"{name}_bytes": {"expected": round(size * GIB)} for name, size in told.items()}}
+    ]
+    changed = msgspec.structs.replace(
+        trial,
+        diagnosis=msgspec.structs.replace(trial.diagnosis, budget=budget),
+        memory=msgspec.structs.replace(trial.memory, printed={"gpu_memory_utilization": 0.9}),
+    )
+    [bar] = ledger_bars(msgspec.structs.replace(record, trials=[changed]))
+
+    assert round(22.05 * GIB) == bar.total_bytes
+    assert bar.requested_bytes == pytest.approx(0.9 * 22.05 * GIB, abs=2)
+    assert bar.parts[UNTOLD] == pytest.approx((0.9 * 22.05 - sum(told.values())) * GIB, abs=4)
+    assert bar.parts[UNREQUESTED] == pytest.approx(0.1 * 22.05 * GIB, abs=4)
 
 
 def test_a_long_trial_is_thinned_and_keeps_its_ends() -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from fitserve.report.charts.theme import CHARACTER_PX, INK, SERIES, SURFACE, chart, legend_columns
 from fitserve.report.record import Record
+from fitserve.trial.outcome import Trial
 from fitserve.units import GIB
 
 KV_CACHE = "KV cache"
@@ -21,7 +22,14 @@ PARTS = {
 
 UNREQUESTED = "not requested"
 OTHERS = "held before the start"
-NAMES = (*PARTS.values(), UNREQUESTED, OTHERS)
+UNTOLD = "activations and non-torch"
+"""What the request holds beside what the log tells: by default vLLM prints neither of the two."""
+
+NAMES = (*PARTS.values(), UNREQUESTED, OTHERS, UNTOLD)
+_ROUNDING_BYTES = 32 << 20
+"""Terms are printed to a hundredth of a GiB each."""
+
+_ORDER = (*list(PARTS.values())[:-1], UNTOLD, KV_CACHE, UNREQUESTED, OTHERS)
 MOST_BARS = 24
 
 
@@ -48,31 +56,51 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 def ledger_bars(record: Record) -> list[Bar]:
     """A bar for every rank of every trial whose log has memory figures."""
     bars = [
-        _bar(trial.n, rank)
+        _bar(trial, at, rank)
         for trial in record.trials
         if trial.diagnosis is not None
-        for rank in trial.diagnosis.budget
+        for at, rank in enumerate(trial.diagnosis.budget)
     ]
     return [bar for bar in bars if bar.parts]
 
 
-def _bar(trial: int, rank: Mapping[str, Any]) -> Bar:
+def _bar(trial: Trial, at: int, rank: Mapping[str, Any]) -> Bar:
     sizes = {name: size for name in rank if (size := _expected(rank[name])) is not None}
     parts = {words: sizes[name] for name, words in PARTS.items() if sizes.get(name, 0) > 0}
-    total, requested, free = (sizes.get(f"{name}_bytes") for name in ("total", "requested", "free"))
+    total = sizes.get("total_bytes", _seen_total(trial, at))
+    requested = sizes.get("requested_bytes", _share_of(trial, total))
+    free = sizes.get("free_bytes")
+    if requested is not None and {"weights_bytes", "kv_cache_bytes"} <= sizes.keys():
+        rest = requested - sum(max(0, sizes[name]) for name in PARTS if name in sizes)
+        if rest > _ROUNDING_BYTES and not {"activation_bytes", "non_torch_bytes"} <= sizes.keys():
+            parts[UNTOLD] = rest
     others = max(0, total - free) if total is not None and free is not None else 0
     if parts and total is not None and requested is not None and total - requested - others > 0:
         parts[UNREQUESTED] = total - requested - others
     if parts and others:
         parts[OTHERS] = others
     return Bar(
-        trial=trial,
+        trial=trial.n,
         rank=str(rank.get("rank", 0)),
         parts=parts,
         total_bytes=total,
         requested_bytes=requested,
         missing_bytes=max(0, -sizes.get("kv_cache_bytes", 0)),
     )
+
+
+def _seen_total(trial: Trial, at: int) -> int | None:
+    """The device's size as the driver told it while the trial ran; ranks of one node have the devices in order."""
+    devices = trial.samples.devices if trial.samples is not None else []
+    return devices[at].total_bytes if at < len(devices) else None
+
+
+def _share_of(trial: Trial, total_bytes: int | None) -> int | None:
+    """Total times ``gpu_memory_utilization``, where the log shows that setting."""
+    share = trial.memory.printed.get("gpu_memory_utilization")
+    if total_bytes is None or isinstance(share, bool) or not isinstance(share, int | float):
+        return None
+    return round(total_bytes * share)
 
 
 def _expected(value: Any) -> int | None:
@@ -92,7 +120,7 @@ def ledger_spec(bars: Sequence[Bar], width_px: int) -> dict[str, Any]:
     shown = bars[-MOST_BARS:]
     names = [bar_name(bar, shown) for bar in shown]
     rows = [
-        {"bar": name, "part": part, "gib": round(size / GIB, 4), "order": NAMES.index(part)}
+        {"bar": name, "part": part, "gib": round(size / GIB, 4), "order": _ORDER.index(part)}
         for bar, name in zip(shown, names, strict=True)
         for part, size in bar.parts.items()
     ]
