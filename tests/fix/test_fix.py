@@ -119,6 +119,21 @@ def test_a_program_that_dies_without_a_word_is_told_about(tool: Any, port: int) 
     )
 
 
+def test_an_experiment_tells_what_fails_and_is_not_kept(tool: Any, port: int, mark: Any) -> None:
+    """Without graphs it serves: that is shown once, and the fix is smaller graphs."""
+    code, answer = tool.fix(launch=launch(port), FAKE_VLLM="dies-capturing", FAKE_KV_TOKENS="8192")
+    failed, experiment, fixed = answer["trials"]
+
+    assert (0, "graph_capture", []) == (code, failed["stage"], mark.processes())
+    assert ("enforce_eager", "isolation", "served") == (
+        experiment["change"]["flag"],
+        experiment["change"]["purpose"],
+        experiment["outcome"],
+    )
+    assert ("max_cudagraph_capture_size", "fix") == (fixed["change"]["flag"], fixed["change"]["purpose"])
+    assert "--enforce-eager" not in answer["command"]
+
+
 def test_a_program_that_is_killed_is_told_about(tool: Any, port: int) -> None:
     """The signal that ended it is known, and what it usually means."""
     code, answer = tool.fix(launch=launch(port), FAKE_VLLM="killed")

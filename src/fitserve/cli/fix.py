@@ -35,6 +35,7 @@ PLACES = {
     "budget_minutes": "budget_seconds",
     "goal_context": "bounds.goal_context",
     "goal_concurrency": "bounds.goal_concurrency",
+    "first": "bounds.first",
     "allow": "bounds.allow_output",
     "model_name": "model",
     "deadline": "request_deadline_seconds",
@@ -78,6 +79,11 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 )
 @goal_option("--goal-context", "Tokens that one request must be able to have.")
 @goal_option("--goal-concurrency", "Requests that must run at once.")
+@click.option(
+    "--first",
+    type=click.Choice(["latency", "throughput"]),
+    help="What comes first: what is bad for it is changed last.",
+)
 @click.option("--allow", type=click.Choice(["output"]), multiple=True, help="Take changes of answers too.")
 @click.option("--model", "model_name", metavar="NAME", help="The model name that clients will send.")
 @seconds_option("--deadline", 120.0, "The longest that one request of the checks may take.")
@@ -152,6 +158,7 @@ def _options(
     budget_minutes: float | None,
     goal_context: int | None,
     goal_concurrency: int | None,
+    first: Literal["latency", "throughput"] | None,
     allow: tuple[str, ...],
     model_name: str | None,
     deadline: float,
@@ -175,6 +182,7 @@ def _options(
         bounds=Bounds(
             goal_context=goal_context,
             goal_concurrency=goal_concurrency,
+            first=first,
             allow_output="output" in allow,
         ),
         request_deadline_seconds=deadline,

@@ -81,7 +81,7 @@ def question(
         version=version,
         gpus=bounds.devices if bounds.devices is not None else count,
         environment=inherited | plan_variables(launch),
-        goal=Goal(context=bounds.goal_context, concurrency=bounds.goal_concurrency),
+        goal=Goal(context=bounds.goal_context, concurrency=bounds.goal_concurrency, first=bounds.first),
         observed=(*earlier, observed),
     )
     return Question(request=request, observed=observed)

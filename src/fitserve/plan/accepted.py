@@ -59,6 +59,32 @@ _TABLE_OF = "0.32.0"
 _SHELL = frozenset("|&;<>$`(){}*")
 
 
+_GONE_IN = {
+    **dict.fromkeys(("speculative_model", "num_speculative_tokens"), "0.9.2"),
+    **dict.fromkeys(
+        (
+            "device",
+            "disable_async_output_proc",
+            "enable_prompt_adapter",
+            "enable_reasoning",
+            "guided_decoding_backend",
+            "lora_extra_vocab_size",
+            "multi_step_stream_outputs",
+            "num_lookahead_slots",
+            "num_scheduler_steps",
+            "preemption_mode",
+            "tokenizer_pool_size",
+            "use_v2_block_manager",
+        ),
+        "0.12.0",
+    ),
+}
+"""The first release that was read without an option which earlier ones have; it may have gone a little before.
+
+Source: ``engine/arg_utils.py`` and ``entrypoints/openai/cli_args.py`` of vLLM 0.6.6, 0.9.2 and 0.12.0.
+"""
+
+
 def check_words(launch: Launch) -> None:
     """Every word of the launch belongs to an option, or is the model.
 
@@ -127,16 +153,20 @@ def refused_values(given: Mapping[str, Any], version: str) -> dict[str, str]:
 
 def removed_options(given: Mapping[str, Any], version: str) -> dict[str, str]:
     """Options of earlier releases that the newest ones lack, as one sentence each; others are told by the version table."""
-    if not at_least(version, _TABLE_OF):
-        return {}
     return {
         name: f"vLLM {release(version)} has no option --{name.replace('_', '-')} any more"
         for name, value in given.items()
-        if value is not None
-        and arity(name) is not None
-        and name not in known_options()
-        and has_flag(name, version)
+        if value is not None and _is_removed(name, version)
     }
+
+
+def _is_removed(name: str, version: str) -> bool:
+    gone = _GONE_IN.get(name)
+    if gone is not None and at_least(version, gone):
+        return True
+    if not at_least(version, _TABLE_OF):
+        return False
+    return arity(name) is not None and name not in known_options() and has_flag(name, version)
 
 
 def _takes_cache(value: Any, version: str) -> bool:

@@ -133,16 +133,22 @@ def _params(answer: EngineAnswer, ours: Sequence[RankWeights] | Unknown) -> Quan
 
 def _not_asked(request: Request, options: EngineOptions, version: str) -> str:
     """Why this question is not put to it; empty where it is."""
-    if request.checkpoint.format == "gguf":
-        return "a GGUF file has no configuration to build the model from"
-    if release(version) != release(options.vllm_version):
-        return f"the engine is vLLM {version}, the plan is for {options.vllm_version}"
-    if options.num_speculative_tokens:
-        return "drafted tokens are not asked about"
-    if options.lora is not None:
-        return "LoRA adapters are not asked about"
-    if options.num_redundant_experts or options.encoder.tp_mode != "weights":
-        return "copies of experts and encoders that share out items are not asked about"
+    reasons = (
+        (request.checkpoint.format == "gguf", "a GGUF file has no configuration to build the model from"),
+        (
+            release(version) != release(options.vllm_version),
+            f"the engine is vLLM {version}, the plan is for {options.vllm_version}",
+        ),
+        (options.num_speculative_tokens > 0, "drafted tokens are not asked about"),
+        (options.lora is not None, "LoRA adapters are not asked about"),
+        (
+            options.num_redundant_experts > 0 or options.encoder.tp_mode != "weights",
+            "copies of experts and encoders that share out items are not asked about",
+        ),
+    )
+    for holds, reason in reasons:
+        if holds:
+            return reason
     for name in _ALONE:
         if getattr(options, name) != 1:
             return f"{name} {getattr(options, name)} is not asked about"

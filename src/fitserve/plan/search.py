@@ -43,6 +43,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         moves: the moves, in the order of the table.
         changes: their settings by name.
         cost: the dearest of them.
+        rank: how dear that is here, 0 the cheapest.
         judged: the start with them.
         level: how sure it is that it serves the goal.
     """
@@ -50,6 +51,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[Move, ...]
     changes: dict[str, Any]
     cost: Cost
+    rank: int = 0
     judged: Judged
     level: Level
 
@@ -160,7 +162,7 @@ def few_moves(request: Request, base: Judged, *, cause: str, usable: Usable) -> 
         serving = [one for one in starts if one.level == Level.CONFIDENT]
         if serving:
             return sorted(_without_twins(serving), key=_order)
-        further = sorted(starts, key=lambda one: (one.level, COSTS.index(one.cost)))
+        further = sorted(starts, key=lambda one: (one.level, one.rank))
         starts = [
             found
             for start in _spread(further)
@@ -195,7 +197,7 @@ def _length(one: Candidate) -> int:
 
 
 def _order(one: Candidate) -> tuple[int, int, int]:
-    return COSTS.index(one.cost), len(one.changes), max(MOVES.index(move) for move in one.moves)
+    return one.rank, len(one.changes), max(MOVES.index(move) for move in one.moves)
 
 
 def cost_of(move: Move, request: Request) -> Cost:
@@ -204,13 +206,25 @@ def cost_of(move: Move, request: Request) -> Cost:
     return "free" if is_goal else move.cost
 
 
+def _rank(move: Move, request: Request) -> int:
+    """How dear a move is: by its cost, and a step more where it is bad for what comes first."""
+    return COSTS.index(cost_of(move, request)) + (request.goal.first in move.hurts)
+
+
 def _judged(request: Request, moves: tuple[Move, ...], changes: dict[str, Any]) -> Candidate | None:
     try:
         judged = judge_request(request, changes)
     except FitserveError:
         return None
     cost = max((cost_of(move, request) for move in moves), key=COSTS.index)
-    return Candidate(moves=moves, changes=changes, cost=cost, judged=judged, level=level(judged, request))
+    return Candidate(
+        moves=moves,
+        changes=changes,
+        cost=cost,
+        rank=max(_rank(move, request) for move in moves),
+        judged=judged,
+        level=level(judged, request),
+    )
 
 
 def _thinned(values: list[Any]) -> list[Any]:
@@ -223,4 +237,4 @@ def _thinned(values: list[Any]) -> list[Any]:
 
 def cheapest(found: Iterable[Candidate]) -> Candidate | None:
     """The surest, then the cheapest, then the first."""
-    return min(found, key=lambda one: (one.level, COSTS.index(one.cost)), default=None)
+    return min(found, key=lambda one: (one.level, one.rank), default=None)

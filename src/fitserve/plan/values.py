@@ -22,10 +22,12 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         context: tokens of one request, prompt and answer together; None where nothing is asked.
         concurrency: requests of that length at once; None where nothing is asked.
+        first: ``latency`` or ``throughput`` where one of them comes first; None where neither does.
     """
 
     context: int | None = None
     concurrency: int | None = None
+    first: Literal["latency", "throughput"] | None = None
 
     @property
     def asked(self) -> bool:

@@ -12,8 +12,8 @@ What `fitserve fix` and `fitserve plan` may change in a start, from top to botto
 [memory model](memory-model.md), corrected by what the failed start has shown; the smallest change that is expected to serve is taken. This page is what
 `fitserve explain moves` prints.
 
-| move | setting | releases | costs | what is saved | what is lost | needs |
-|---|---|---|---|---|---|---|
+| move | setting | releases | costs | what is saved | what is lost | bad for | needs |
+|---|---|---|---|---|---|---|---|
 """
 
 _CAUSES = """
@@ -37,9 +37,7 @@ def render_moves(moves: Iterable[Move]) -> str:
 def _row(move: Move) -> str:
     since = _releases(move.flag)
     option = move.flag if move.flag.isupper() else f"--{move.flag.replace('_', '-')}"
-    return (
-        f"| {move.name} | `{option}` | {since} | {move.cost} | {move.saves} | {move.costs} | {move.needs} |\n"
-    )
+    return f"| {move.name} | `{option}` | {since} | {move.cost} | {move.saves} | {move.costs} | {', '.join(move.hurts)} | {move.needs} |\n"
 
 
 def _releases(flag: str) -> str:

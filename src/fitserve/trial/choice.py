@@ -1,7 +1,7 @@
 """Chooses the one change to try next, and makes it in the command."""
 
 import shlex
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -31,12 +31,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         goal_context: tokens that one request must be able to have; None where any context will do.
         goal_concurrency: requests that must run at once; None where any number will do.
+        first: ``latency`` or ``throughput`` where one of them comes first.
         allow_output: True where answers may change.
         devices: how many devices are visible; None where that is not known.
     """
 
     goal_context: int | None = None
     goal_concurrency: int | None = None
+    first: Literal["latency", "throughput"] | None = None
     allow_output: bool = False
     devices: int | None = None
 

@@ -45,6 +45,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=size, default=2048)
     parser.add_argument("--kv-cache-memory-bytes", type=size)
     parser.add_argument("--served-model-name", default="")
+    parser.add_argument("--enforce-eager", action="store_true")
+    parser.add_argument("--max-cudagraph-capture-size", type=int, default=512)
     parser.add_argument("--api-key", default="")
     known, _ = parser.parse_known_args([*sys.argv[1:3], *configured(), *sys.argv[3:]])
     return known
@@ -93,6 +95,27 @@ def refuse(arguments: argparse.Namespace) -> None:
     if "lingers" in DEEDS:
         time.sleep(600)
     sys.exit(1)
+
+
+def capture(arguments: argparse.Namespace) -> None:
+    """Graphs that fail above 100 tokens, in words that nobody knows."""
+    core = {"process": "EngineCore", "source": "gpu_model_runner.py:5012"}
+    say("Model loading took 1.00 GiB memory and 1.0 seconds", **core)
+    say("Available KV cache memory: 4.00 GiB", process="EngineCore", source="gpu_worker.py:298")
+    if arguments.enforce_eager:
+        return
+    bar = "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   0%|          | 0/67 [00:00<?, ?it/s]"
+    sys.stdout.write(f"(EngineCore pid={os.getpid()}) {bar}\n")
+    if arguments.max_cudagraph_capture_size > 100:
+        for line in (
+            "EngineCore failed to start.",
+            "Traceback (most recent call last):",
+            '  File "/usr/lib/python3/dist-packages/vllm/v1/worker/gpu_model_runner.py", line 5012, in capture_model',
+            "    self._capture_cudagraphs(sizes)",
+            "RuntimeError: the replay went astray",
+        ):
+            say(line, level="ERROR", process="EngineCore", source="core.py:1510")
+        sys.exit(1)
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -234,6 +257,8 @@ def main() -> None:
     pinned = arguments.kv_cache_memory_bytes
     if arguments.max_model_len > (KV_TOKENS if pinned is None else pinned // 16384):
         refuse(arguments)
+    if "dies-capturing" in DEEDS:
+        capture(arguments)
     serve(arguments)
 
 

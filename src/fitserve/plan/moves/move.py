@@ -1,7 +1,7 @@
 """A move: one setting that can be changed, as a row of the table."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     base: Judged
 
 
+Aim = Literal["latency", "throughput"]
+"""What comes first for the user, where it is neither context nor concurrency."""
+
 Values = Callable[[Scene], Iterator[Any]]
 """The values worth trying, the smallest change first."""
 
@@ -37,6 +40,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         saves: what it saves, in words.
         costs: what is lost, in words.
         needs: what must be there, in words; empty where nothing is needed.
+        hurts: what it is bad for: it counts as one step dearer where that comes first.
         causes: the failures that it helps against.
         values: the values worth trying.
     """
@@ -47,6 +51,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     saves: str
     costs: str
     needs: str = ""
+    hurts: tuple[Aim, ...] = ()
     causes: frozenset[str]
     values: Values
 

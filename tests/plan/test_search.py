@@ -1,0 +1,78 @@
+"""The search for changes: the surest, then the cheapest, and what comes first is spared."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fitserve.plan.request import Request, judge_request
+from fitserve.plan.search import COSTS, Level, cause_now, cheapest, few_moves, level, single_moves
+from fitserve.plan.values import Goal
+from tests.plan.test_observed import request
+
+
+def asked(gpu: str = "RTX 4090", goal: Goal | None = None, gpus: int = 1, **given: Any) -> Request:
+    """The 8B model on a device."""
+    return msgspec.structs.replace(request(gpu=gpu), goal=goal or Goal(), given=given, gpus=gpus)
+
+
+def names(found: Request, **allowed: Any) -> dict[str, tuple[Level, int]]:
+    """Each move's best level and rank against what is wrong now."""
+    base = judge_request(found)
+    best: dict[str, tuple[Level, int]] = {}
+    for one in single_moves(found, base, cause=cause_now(base), usable=lambda *_: True):
+        best[one.moves[-1].name] = min(
+            best.get(one.moves[-1].name, (one.level, one.rank)), (one.level, one.rank)
+        )
+    return best
+
+
+def test_the_cheapest_sure_move_is_taken() -> None:
+    """A shorter context is sure and costs capacity; more devices are sure and dearer."""
+    found = asked(gpus=4, max_model_len=65536)
+    base = judge_request(found)
+    best = cheapest(single_moves(found, base, cause=cause_now(base), usable=lambda *_: True))
+
+    assert best is not None
+    assert (best.moves[0].name, best.level, best.cost) == ("shorter-context", Level.CONFIDENT, "capacity")
+
+
+@pytest.mark.parametrize(
+    ("first", "move", "dearer"),
+    [
+        ("latency", "eager", 1),
+        ("throughput", "eager", 1),
+        ("latency", "more-stages", 1),
+        ("throughput", "more-stages", 0),
+    ],
+)
+def test_what_comes_first_is_spared(first: Any, move: str, dearer: int) -> None:
+    """A move that is bad for what comes first counts as one step dearer."""
+    plain = names(asked(gpus=4, max_model_len=65536))
+    aimed = names(asked(gpus=4, max_model_len=65536, goal=Goal(first=first)))
+
+    assert aimed[move][1] - plain[move][1] == dearer
+
+
+def test_few_moves_are_as_few_as_it_takes() -> None:
+    """What two moves can do is not done by three, and every answer serves the goal for sure."""
+    found = asked(goal=Goal(context=40960, concurrency=2), max_model_len=40960, max_num_batched_tokens=16384)
+    base = judge_request(found)
+    several = few_moves(found, base, cause=cause_now(base), usable=lambda *_: True)
+
+    assert several
+    assert len({len(one.moves) for one in several}) == 1
+    for one in several:
+        assert level(judge_request(found, one.changes), found) == one.level
+    ranks = [one.rank for one in several]
+    assert ranks == sorted(ranks)
+    assert all(one.cost in COSTS for one in several)
+
+
+def test_a_goal_out_of_reach_has_no_answer() -> None:
+    """A thousand long requests on one small device: no few moves do."""
+    found = asked(goal=Goal(context=65536, concurrency=1000), max_model_len=65536)
+    base = judge_request(found)
+
+    assert level(base, found) == Level.NO
+    assert few_moves(found, base, cause=cause_now(base), usable=lambda *_: True) == []
