@@ -145,6 +145,9 @@ def _stop_at(start: Start, *causes: str) -> None:
         own = start.free[start.rank]
         chunk = max(start.asked_bytes // 4, _CHUNK) if cause == "profile-run-oom" else _CHUNK
         error = words.out_of_memory(
-            start, chunk, held=max(own - _CHUNK // 3, 0), torch_held=own - start.needs.context
+            start,
+            chunk,
+            held=max(own - min(_CHUNK // 3, chunk * 2 // 3), 0),
+            torch_held=own - start.needs.context,
         )
     raise StartFailed(error, _FRAMES[cause], cause)

@@ -222,10 +222,9 @@ class Rank:
             return words.changed(start, change), ""
         if cause == "state-cache-too-small":
             return words.states(start), ""
-        own = start.free[self.index]
-        memory = words.out_of_memory(
-            start, self._chunk(cause, start), held=max(own - _CHUNK // 3, 0), torch_held=own - needs.context
-        )
+        own, asked = start.free[self.index], self._chunk(cause, start)
+        held = max(own - min(_CHUNK // 3, asked * 2 // 3), 0)
+        memory = words.out_of_memory(start, asked, held=held, torch_held=max(own - needs.context, 0))
         if cause == "sampler-warmup-oom":
             return words.sampler(start.settings.max_num_seqs), memory
         return memory, ""
