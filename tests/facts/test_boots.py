@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitserve.facts.boots import BOOT_NEEDLES, number_boots, split_boots
+from fitserve.facts.boots import BOOT_NEEDLES, number_boots
 from fitserve.facts.line import Line
 from fitserve.facts.log import open_log, read_lines
+from tests.facts.boots_of import split_boots
 
 CORPUS = Path(__file__).parents[2] / "../shared/corpus"
 
@@ -131,7 +132,7 @@ def test_two_containers_in_one_log() -> None:
 def test_every_line_has_one_boot(parts: list[list[str]]) -> None:
     """Boots hold every line once and in order, and are numbered without gaps in the order of their beginnings."""
     lines = read(list(chain(*parts))) if parts else []
-    boots = list(split_boots(lines))
+    boots = split_boots(lines)
     numbers = [number for number, _ in number_boots(lines)]
 
     assert lines == list(chain(*boots))
@@ -143,7 +144,7 @@ def test_a_server_that_restarts_for_ever(models: list[str], restarts: int) -> No
     """A restart loop has as many boots as it has banners."""
     loop = [line.replace("a/b", model) for model in models for _ in range(restarts) for line in SERVER]
 
-    assert len(models) * restarts == len(list(split_boots(read(loop))))
+    assert len(models) * restarts == len(split_boots(read(loop)))
 
 
 @pytest.mark.shared
@@ -157,5 +158,5 @@ def test_reference_logs() -> None:
         kept = [line for line in lines if any(needle.decode() in line.text for needle in BOOT_NEEDLES)]
         boots = 1 + ("two-boots" in answer)
 
-        assert (path.name, boots) == (path.name, len(list(split_boots(lines))))
-        assert (path.name, boots) == (path.name, max(len(list(split_boots(kept))), 1))
+        assert (path.name, boots) == (path.name, len(split_boots(lines)))
+        assert (path.name, boots) == (path.name, max(len(split_boots(kept)), 1))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitserve.facts.boots import split_boots
 from fitserve.facts.log import read_lines
 from fitserve.facts.reading.needles import Haystack
 from fitserve.facts.reading.selection import selected
 from fitserve.facts.scan import READ_IN_FULL_BYTES, read_candidates
+from tests.facts.boots_of import split_boots
 
 NEEDLES = [
     b"out of memory",
@@ -181,7 +181,7 @@ def test_boots_of_a_large_log(restarts: int) -> None:
     ]
     lines = read_candidates(io.BytesIO("\n".join(boot * restarts).encode()), NEEDLES)
 
-    assert restarts == len(list(split_boots(lines)))
+    assert restarts == len(split_boots(lines))
 
 
 def test_memory_does_not_grow_with_the_log() -> None:

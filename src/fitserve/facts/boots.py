@@ -65,17 +65,6 @@ class _Boot(msgspec.Struct):
     ended: bool = False
 
 
-def split_boots(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """The lines of each boot, in the order in which the boots began.
-
-    See `number_boots` for what makes a boot. The lists together hold every line once.
-    """
-    boots: dict[int, list[Line]] = {}
-    for number, line in number_boots(lines):
-        boots.setdefault(number, []).append(line)
-    yield from boots.values()
-
-
 def number_boots(lines: Iterable[Line]) -> Iterator[tuple[int, Line]]:
     """Give every line the number of its boot, from 0, in constant memory.
 

@@ -4,80 +4,19 @@ import gzip
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
-from . import (
-    allocators,
-    around,
-    asked,
-    blocks,
-    build,
-    busy,
-    caches,
-    cluster,
-    context,
-    devices,
-    edges,
-    exports,
-    foreign,
-    forward,
-    healthy,
-    hub,
-    late,
-    lengths,
-    loading,
-    loops,
-    occupied,
-    pastes,
-    pinned,
-    programs,
-    rare_machine,
-    rare_model,
-    refused,
-    serving,
-    signals,
-    sources,
-    types,
-    weights,
-    wordings,
-)
+from . import sources
 from .case import Case
 
 FOLDER = Path(__file__).parents[1]
-FAMILIES = (
-    allocators,
-    around,
-    asked,
-    blocks,
-    build,
-    busy,
-    caches,
-    cluster,
-    context,
-    devices,
-    edges,
-    exports,
-    foreign,
-    forward,
-    healthy,
-    hub,
-    late,
-    lengths,
-    loading,
-    loops,
-    occupied,
-    pastes,
-    pinned,
-    programs,
-    rare_machine,
-    rare_model,
-    refused,
-    serving,
-    signals,
-    types,
-    weights,
-    wordings,
-)
+MODULES = [
+    import_module(f".{path.stem}", __package__) for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))
+]
+FAMILIES = tuple(module for module in MODULES if hasattr(module, "cases"))
+"""Whatever makes cases."""
+
 PACK_ABOVE_BYTES = 14_000
 
 

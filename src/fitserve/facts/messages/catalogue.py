@@ -142,12 +142,6 @@ def catalogue() -> Catalogue:
     return Catalogue(messages)
 
 
-def match_line(line: Line) -> Event | None:
-    """The most specific message that the line is, or None."""
-    found = catalogue().events(line)
-    return found[0] if found else None
-
-
 def needles() -> list[bytes]:
     """Text of which a line must hold at least one to be of interest, for a prefilter over raw bytes."""
     return sorted({message.needle.encode() for message in catalogue().messages})
