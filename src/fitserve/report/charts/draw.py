@@ -13,6 +13,9 @@ EXTRA = "pip install 'fitserve[charts]'"
 WIDE_PX = 920
 PHONE_PX = 296
 
+_LONG_FRACTION = re.compile(r"(?<=\d)(\.\d\d)\d+")
+"""Digits of a coordinate beyond a hundredth of a pixel; no word of a chart has as many."""
+
 _ROOT = re.compile(r'<svg\b[^>]*?width="(?P<width>[\d.]+)" height="(?P<height>[\d.]+)"[^>]*>')
 
 
@@ -81,7 +84,8 @@ def picture(spec: dict[str, Any]) -> Picture:
     root = _ROOT.search(text)
     if root is None:
         raise ValueError("a drawing has no size")
-    return Picture(f"0 0 {root['width']} {root['height']}", text[root.end() : text.rindex("</svg>")])
+    marks = _LONG_FRACTION.sub(r"\1", text[root.end() : text.rindex("</svg>")])
+    return Picture(f"0 0 {root['width']} {root['height']}", marks)
 
 
 def _drawable(value: Any) -> Any:

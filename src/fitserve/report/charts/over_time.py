@@ -10,6 +10,9 @@ from fitserve.units import GIB
 MOST_POINTS = 240
 """Points of one line: more than a page is wide do not show."""
 
+FEWEST_POINTS = 60
+"""The same where many devices share a drawing."""
+
 OWN, OTHER, RESIDENT = "this trial", "other processes", "resident memory"
 
 
@@ -70,7 +73,8 @@ def _totals(samples: Samples) -> list[float]:
 
 
 def _rows(samples: Samples) -> Iterator[dict[str, Any]]:
-    kept = _kept(len(samples.seconds))
+    lines = max(1, 2 * len(samples.devices))
+    kept = _kept(len(samples.seconds), max(FEWEST_POINTS, 2 * MOST_POINTS // lines))
     if not samples.devices:
         for at in kept:
             yield _row(samples.seconds[at], samples.rss_bytes[at], RESIDENT)
@@ -86,11 +90,11 @@ def _row(seconds: float, size_bytes: int, line: str) -> dict[str, Any]:
     return {"seconds": round(seconds, 2), "gib": round(size_bytes / GIB, 4), "line": line}
 
 
-def _kept(count: int) -> list[int]:
+def _kept(count: int, most: int) -> list[int]:
     """Which samples are drawn: all, or evenly chosen ones with both ends."""
-    if count <= MOST_POINTS:
+    if count <= most:
         return list(range(count))
-    return sorted({round(n * (count - 1) / (MOST_POINTS - 1)) for n in range(MOST_POINTS)})
+    return sorted({round(n * (count - 1) / (most - 1)) for n in range(most)})
 
 
 def _apart(phases: list[dict[str, Any]], end: float, width_px: int) -> list[dict[str, Any]]:
