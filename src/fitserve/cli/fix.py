@@ -72,7 +72,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("fix", context_settings=LAUNCH_SETTINGS)
 @click.option(
-    "--max-trials", type=click.IntRange(1, 100), default=4, show_default=True, help="The most starts."
+    "--max-trials", type=click.IntRange(1, 100), default=5, show_default=True, help="The most starts."
 )
 @click.option(
     "--budget-minutes", type=click.FloatRange(0, min_open=True), help="The most time for the whole run."

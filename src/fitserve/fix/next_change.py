@@ -153,7 +153,7 @@ def _is_judged(advice: Advice, request: Request, base: Judged) -> bool:
 def _first(found: Candidate, request: Request, raised: Request, cause: str) -> Advice:
     """The change to begin with: one that gets rid of the cause by itself, where there is one."""
     goal = raised.given.get("max_model_len")
-    if not found.moves:
+    if not found.moves or cause == TOO_SHORT:
         return Advice(
             flag="max_model_len",
             value_from=request.given.get("max_model_len"),

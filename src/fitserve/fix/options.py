@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         free_seconds: how long a device may take after a trial until its memory is free again.
     """
 
-    max_trials: int = 4
+    max_trials: int = 5
     budget_seconds: float | None = None
     limits: Limits = Limits()
     bounds: Bounds = Bounds()

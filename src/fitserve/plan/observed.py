@@ -39,8 +39,11 @@ _BESIDE: dict[str, tuple[str, ...]] = {
 }
 """What the device holds when a term runs out of memory, besides what was used before the start."""
 
-_GROWS_WITH = {"sampler-warmup-oom": "max_num_seqs", "serving-oom": "max_num_batched_tokens"}
-"""What a failure's memory beside the cache grows with, where that is not the graphs."""
+_GROWS_WITH = {"sampler-warmup-oom": None, "serving-oom": "max_num_batched_tokens"}
+"""What a failure's memory beside the cache grows with, where that is not the graphs.
+
+The sampler's own rows were in the profile run too: with fewer of them the cache grows by as much, and as little is left.
+"""
 
 _LACK_MOST = 1.5
 _LACK_EXPECTED = 1.1
@@ -82,8 +85,8 @@ def carried_over(
     shown = dict(observed.terms)
     shown |= _unnamed(observed, shown, then, resolved_then)
     lack = _lack(observed, shown, then)
-    setting = _GROWS_WITH.get(observed.failed or "")
-    if setting is None:
+    is_apart = observed.failed in _GROWS_WITH
+    if not is_apart:
         shown |= lack
     found = {}
     for name, size in shown.items():
@@ -92,8 +95,10 @@ def carried_over(
             found[name] = _carried(name, size, before, after)
         elif name == "weights_bytes":
             found[name] = size
-    if setting is not None and lack:
-        ratio = getattr(resolved_now.options, setting) / getattr(resolved_then.options, setting)
+    if is_apart and lack:
+        setting = _GROWS_WITH[observed.failed or ""]
+        now_then = (resolved_now.options, resolved_then.options)
+        ratio = 1.0 if setting is None else getattr(now_then[0], setting) / getattr(now_then[1], setting)
         found["captured_bytes"] = _beside(
             lack["captured_bytes"], then.captured_bytes, now.captured_bytes, ratio
         )
