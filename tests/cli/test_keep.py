@@ -135,6 +135,15 @@ def test_what_cannot_be_kept_is_one_line(tmp_path: Path, make: object, words: by
     assert 1 == done.stderr.count(b"\n")
 
 
+def test_a_wrong_address_of_a_journal_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where FITSERVE_DB is no database, the answer and its exit code stay."""
+    monkeypatch.setenv("FITSERVE_DB", "no url")
+    done = fitserve(tmp_path, "diagnose", str(LOG), "--save")
+
+    assert (1, True) == (done.returncode, bool(done.stdout))
+    assert b"warning: this run is not saved: FITSERVE_DB is no database URL\n" == done.stderr
+
+
 def test_one_whole_log_is_kept(tmp_path: Path) -> None:
     """A folder of logs, and a log that is still growing, are not kept; that is a mistake with a word."""
     for arguments in ([str(LOG.parent)], ["--follow", str(LOG)], [str(LOG), str(LOG)]):

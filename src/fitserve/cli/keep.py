@@ -15,7 +15,7 @@ import click
 
 from fitserve import __version__
 from fitserve.diagnose.finding import Diagnosis
-from fitserve.errors import MachineError
+from fitserve.errors import FitserveError
 from fitserve.report.record import Maker, Outcome, Record
 from fitserve.trial.outcome import Trial
 from fitserve.verify.verification import Verification
@@ -105,8 +105,9 @@ def _keep(make: Any, *, quiet: bool) -> None:
 
     try:
         journal = open_journal()
-    except MachineError as error:
-        click.echo(f"warning: this run is not saved: {error.what} ({error.where})", err=True)
+    except FitserveError as error:
+        place = f" ({error.where})" if error.where else ""
+        click.echo(f"warning: this run is not saved: {error.what}{place}", err=True)
         return
     if isinstance(journal, NullJournal):
         return
