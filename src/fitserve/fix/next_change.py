@@ -190,7 +190,7 @@ def _predicted(judged: Judged) -> dict[str, Any]:
     cache = judged.cache
     return {
         "verdict": judged.verdict,
-        "kv_cache_tokens": cache.tokens if isinstance(cache, KvCache) else 0,
+        "kv_tokens": cache.tokens if isinstance(cache, KvCache) else 0,
         "max_concurrency": round(judged.concurrency(), 2),
         "max_model_len": judged.resolved.options.max_model_len,
     }
