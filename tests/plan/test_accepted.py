@@ -6,7 +6,7 @@ import pytest
 
 from fitserve.errors import UsageError
 from fitserve.facts.command import read_command
-from fitserve.plan.accepted import check_words, refused_numbers, refused_values
+from fitserve.plan.accepted import check_words, refused_numbers, refused_values, removed_options
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,21 @@ def test_suffixes_are_read_since_a_release(words: str, version: str, refused: li
 def test_a_choice_has_its_values(given: dict[str, Any], version: str, refused: list[str]) -> None:
     """What argparse of that release does not have among its choices is refused."""
     assert refused == list(refused_values(given, version))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "gone"),
+    [
+        ("num_scheduler_steps", "0.9.2", "0.12.0"),
+        ("guided_decoding_backend", "0.9.2", "0.16.0"),
+        ("lora_extra_vocab_size", "0.9.2", "0.12.0"),
+        ("speculative_model", "0.6.6", "0.9.2"),
+        ("swap_space", "0.9.2", None),
+    ],
+)
+def test_an_option_ends_with_a_release(name: str, kept: str, gone: str | None) -> None:
+    """Options that a release was read without are refused from it on, and not before a release that has them."""
+    assert removed_options({name: 4}, kept) == {}
+    if gone is not None:
+        assert [name] == list(removed_options({name: 4}, gone))
+        assert [name] == list(removed_options({name: 4}, "0.33.0"))
