@@ -15,6 +15,8 @@ from fitserve.report.json_v1 import fix_json
 from fitserve.report.record import Record, record_from_json
 from fitserve.report.record_markdown import render_record_markdown
 from fitserve.report.record_text import render_record
+from fitserve.report.record_words import comparisons
+from tests.report.html.whole import whole_record
 
 CASES = sorted((Path(__file__).parent / "records").iterdir())
 
@@ -75,3 +77,32 @@ def test_text_does_not_obey_a_log() -> None:
     hostile = msgspec.structs.replace(record, command=["vllm", "serve", "\x1b[2J\r\x07", "{\n}"])
 
     assert "'\ufffd[2J\ufffd\ufffd' '{\n}'" in render_record(hostile)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "printed", "rows"),
+    [
+        ({"kv_cache_tokens": 76304}, {"kv_tokens": 76320}, [("kv_cache_tokens", "76,304", "76,320")]),
+        ({"kv_cache_bytes": 1 << 30}, {"available_gib": 1.02}, [("kv_cache_bytes", "1.00 GiB", "1.02 GiB")]),
+        (
+            {"kv_cache_bytes": 1 << 30},
+            {"kv_cache_memory_bytes": 1 << 30, "available_gib": 1.02},
+            [("kv_cache_bytes", "1.00 GiB", "1.00 GiB"), ("available_gib", "", "1.02")],
+        ),
+        ({"max_model_len": 512}, {}, [("max_model_len", "512", "")]),
+    ],
+)
+def test_a_prediction_stands_beside_what_vllm_calls_it(
+    predicted: dict[str, int], printed: dict[str, float], rows: list[tuple[str, str, str]]
+) -> None:
+    """A figure that was predicted is compared with the line that says it, whatever name it has there."""
+    record = whole_record()
+    first, second = record.trials
+    assert second.change is not None
+    trial = msgspec.structs.replace(
+        second,
+        change=msgspec.structs.replace(second.change, predicted=predicted),
+        memory=msgspec.structs.replace(second.memory, printed=printed),
+    )
+
+    assert rows == [(row.name, row.predicted, row.measured) for row in comparisons(trial, first)]

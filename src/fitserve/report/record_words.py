@@ -11,7 +11,13 @@ import msgspec
 from fitserve.diagnose.finding import Scalar
 from fitserve.report.record import Record
 from fitserve.trial.outcome import Change, PhaseTime, Trial
-from fitserve.units import gib
+from fitserve.units import GIB, gib
+
+PRINTED_AS = {
+    "kv_cache_tokens": ("kv_tokens",),
+    "kv_cache_bytes": ("kv_cache_memory_bytes", "available_gib"),
+}
+"""What vLLM's lines call the figures that advice predicts."""
 
 _OBEYED = re.compile(
     "["
@@ -135,17 +141,25 @@ def comparisons(trial: Trial, before: Trial | None) -> list[Comparison]:
         before: the one before it, whose diagnosis advised the change.
     """
     predicted = _predictions(trial, before)
-    measured = trial.memory.printed
-    others = measured if trial.outcome == "served" else {}
-    names = [*predicted, *(name for name in others if name not in predicted)]
-    return [
-        Comparison(
-            name=name,
-            predicted=value_words(name, predicted[name]) if name in predicted else "",
-            measured=value_words(name, measured[name]) if name in measured else "",
-        )
-        for name in names
-    ]
+    printed = trial.memory.printed
+    rows = []
+    told: set[str] = set()
+    for name, value in predicted.items():
+        seen = next((other for other in (name, *PRINTED_AS.get(name, ())) if other in printed), None)
+        told |= {seen} if seen else set()
+        rows.append((name, value_words(name, value), _measured_words(name, seen, printed)))
+    if trial.outcome == "served":
+        rows += [(name, "", value_words(name, value)) for name, value in printed.items() if name not in told]
+    return [Comparison(name=name, predicted=left, measured=right) for name, left, right in rows]
+
+
+def _measured_words(name: str, seen: str | None, printed: Mapping[str, Any]) -> str:
+    """What was printed for a prediction, in the prediction's unit."""
+    if seen is None:
+        return ""
+    value = printed[seen]
+    in_gib = seen.endswith("_gib") and name.endswith("_bytes") and isinstance(value, int | float)
+    return value_words(name, value * GIB if in_gib else value)
 
 
 def _predictions(trial: Trial, before: Trial | None) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 from fitserve.report.charts.theme import CHARACTER_PX, INK, SERIES, SURFACE, chart, legend_columns
 from fitserve.report.record import Record
 from fitserve.trial.outcome import Trial
-from fitserve.units import GIB
+from fitserve.units import GIB, MIB
 
 KV_CACHE = "KV cache"
 PARTS = {
@@ -115,17 +115,24 @@ def bar_name(bar: Bar, bars: Sequence[Bar]) -> str:
     return f"trial {bar.trial}, rank {bar.rank}" if has_ranks else f"trial {bar.trial}"
 
 
+def unit_of(bars: Sequence[Bar]) -> tuple[str, int]:
+    """The unit in which the bars' figures can be told apart, and its bytes."""
+    largest = max(sum(bar.parts.values()) for bar in bars)
+    return ("GiB", GIB) if largest >= GIB else ("MiB", MIB)
+
+
 def ledger_spec(bars: Sequence[Bar], width_px: int) -> dict[str, Any]:
-    """A stacked bar for each rank, in GiB, with marks where the request and the device end."""
+    """A stacked bar for each rank, with marks where the request and the device end."""
     shown = bars[-MOST_BARS:]
+    unit, unit_bytes = unit_of(bars)
     names = [bar_name(bar, shown) for bar in shown]
     rows = [
-        {"bar": name, "part": part, "gib": round(size / GIB, 4), "order": _ORDER.index(part)}
+        {"bar": name, "part": part, "size": round(size / unit_bytes, 4), "order": _ORDER.index(part)}
         for bar, name in zip(shown, names, strict=True)
         for part, size in bar.parts.items()
     ]
     ends = [
-        {"bar": name, "gib": round(size / GIB, 4), "what": what}
+        {"bar": name, "size": round(size / unit_bytes, 4), "what": what}
         for bar, name in zip(shown, names, strict=True)
         for what, size in (("requested", bar.requested_bytes), ("device", bar.total_bytes))
         if size is not None
@@ -137,7 +144,7 @@ def ledger_spec(bars: Sequence[Bar], width_px: int) -> dict[str, Any]:
         "mark": {"type": "bar", "stroke": SURFACE, "strokeWidth": 1.5, "height": {"band": 0.62}},
         "encoding": {
             "y": y,
-            "x": {"field": "gib", "type": "quantitative", "title": "GiB", "axis": {"tickCount": 6}},
+            "x": {"field": "size", "type": "quantitative", "title": unit, "axis": {"tickCount": 6}},
             "order": {"field": "order", "type": "quantitative"},
             "color": {
                 "field": "part",
@@ -151,7 +158,7 @@ def ledger_spec(bars: Sequence[Bar], width_px: int) -> dict[str, Any]:
     marks = {
         "data": {"values": ends},
         "mark": {"type": "tick", "color": INK, "thickness": 2, "size": 34},
-        "encoding": {"y": y, "x": {"field": "gib", "type": "quantitative"}},
+        "encoding": {"y": y, "x": {"field": "size", "type": "quantitative"}},
     }
     return chart(
         width_px,

@@ -3,7 +3,7 @@
 from fitserve.plan.values import FrontierPoint
 from fitserve.report.charts.draw import Drawing, draw
 from fitserve.report.charts.frontier import frontier_spec
-from fitserve.report.charts.ledger import Bar, bar_name, ledger_spec
+from fitserve.report.charts.ledger import Bar, bar_name, ledger_spec, unit_of
 from fitserve.report.charts.load import has_usage, latency_spec, usage_spec
 from fitserve.report.charts.over_time import over_time_spec
 from fitserve.report.html.extras import Frontier
@@ -21,7 +21,9 @@ def ledger_drawing(bars: list[Bar]) -> Drawing | None:
         f"{bar_name(bar, bars)}: {', '.join(f'{name} {gib(size)}' for name, size in bar.parts.items())}"
         for bar in bars
     )
-    return draw("ledger", "Memory by rank and trial, in GiB", words, lambda px: ledger_spec(bars, px))
+    return draw(
+        "ledger", f"Memory by rank and trial, in {unit_of(bars)[0]}", words, lambda px: ledger_spec(bars, px)
+    )
 
 
 def over_time_drawing(trial: Trial) -> Drawing | None:

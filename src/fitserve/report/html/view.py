@@ -7,7 +7,7 @@ import msgspec
 from fitserve.diagnose.finding import Advice, Evidence
 from fitserve.facts.command import shown
 from fitserve.report.charts.draw import EXTRA, Drawing, can_draw
-from fitserve.report.charts.ledger import KV_CACHE, NAMES, Bar, bar_name, ledger_bars
+from fitserve.report.charts.ledger import KV_CACHE, NAMES, Bar, bar_name, ledger_bars, unit_of
 from fitserve.report.figures import Row, figures
 from fitserve.report.html.drawings import (
     chosen_words,
@@ -36,7 +36,6 @@ from fitserve.report.record_words import (
 )
 from fitserve.report.text import clean
 from fitserve.trial.outcome import Trial
-from fitserve.units import gib
 from fitserve.verify.curve import load_curve
 
 Tone = Literal["good", "bad", "open"]
@@ -93,6 +92,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     trials: list[TrialView]
     ledger: Drawing | None
     ledger_table: Table | None
+    ledger_has_ends: bool
     frontier: Drawing | None
     frontier_table: Table | None
     frontier_words: str
@@ -134,6 +134,7 @@ def view_of(record: Record, extras: Extras) -> View:
         trials=[_trial(record, index) for index in range(len(record.trials))],
         ledger=ledger_drawing(bars),
         ledger_table=_ledger_table(bars),
+        ledger_has_ends=any(bar.total_bytes or bar.requested_bytes for bar in bars),
         frontier=frontier_drawing(extras.frontier),
         frontier_table=frontier_table(extras.frontier.points),
         frontier_words=chosen_words(extras.frontier),
@@ -257,14 +258,20 @@ def _ledger_table(bars: list[Bar]) -> Table | None:
         return None
     short = any(bar.missing_bytes for bar in bars)
     used = [name for name in NAMES if any(name in bar.parts for bar in bars) or (short and name == KV_CACHE)]
+    unit, unit_bytes = unit_of(bars)
     heads = ["", *used, "requested", "device"]
     rows = []
     for bar in bars:
         sizes = {**bar.parts, **({KV_CACHE: -bar.missing_bytes} if bar.missing_bytes else {})}
         cells = [sizes.get(name) for name in used]
-        rows.append([bar_name(bar, bars), *map(_gib_cell, (*cells, bar.requested_bytes, bar.total_bytes))])
-    return Table(caption="The same in figures, in GiB", heads=heads, rows=rows, numeric_from=1)
+        rows.append(
+            [
+                bar_name(bar, bars),
+                *(_cell(size, unit_bytes) for size in (*cells, bar.requested_bytes, bar.total_bytes)),
+            ]
+        )
+    return Table(caption=f"The same in figures, in {unit}", heads=heads, rows=rows, numeric_from=1)
 
 
-def _gib_cell(size_bytes: int | None) -> str:
-    return "-" if size_bytes is None else gib(size_bytes).removesuffix(" GiB")
+def _cell(size_bytes: int | None, unit_bytes: int) -> str:
+    return "-" if size_bytes is None else f"{size_bytes / unit_bytes:,.2f}"
