@@ -39,7 +39,10 @@ LINES = {
     ),
     "model_took": ("v1/worker/gpu/model_runner.py v1/worker/gpu_model_runner.py", r"Model loading took"),
     "dynamo": ("compilation/backends.py", r"Dynamo bytecode transform time"),
-    "compile": ("compilation/monitor.py", r"torch.compile takes|logger.info_once\(message|logger.info_once\($|logger.info\($"),
+    "compile": (
+        "compilation/monitor.py",
+        r"torch.compile takes|logger.info_once\(message|logger.info_once\($|logger.info\($",
+    ),
     "available": ("v1/worker/gpu_worker.py", r"Available KV cache memory"),
     "estimate": (
         "v1/worker/gpu/model_runner.py v1/worker/gpu_model_runner.py",
