@@ -1,9 +1,12 @@
 """How the tool ends where an answer cannot be given or written."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 TOOL = [sys.executable, "-m", "fitserve"]
 
@@ -39,3 +42,55 @@ def test_the_json_of_a_launched_command_is_its_own() -> None:
     )
 
     assert (2, "") == (done.returncode, done.stdout)
+
+
+def test_a_letter_that_the_terminal_lacks_is_no_defect() -> None:
+    """A terminal of another encoding gets an answer with escapes; JSON is UTF-8 everywhere."""
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [*TOOL, "fix", "--dry-run", "--", "vllm", "serve", "モデル"]
+    text = subprocess.run(command, capture_output=True, env=environ, check=False)
+    as_json = subprocess.run(
+        [*command[:4], "--json", *command[4:]], capture_output=True, env=environ, check=False
+    )
+
+    assert (0, b"") == (text.returncode, text.stderr)
+    assert rb"vllm serve '\u30e2\u30c7\u30eb'" in text.stdout
+    assert "vllm serve 'モデル'" == json.loads(as_json.stdout.decode())["command"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--deadline nan", "nan is no finite number"),
+        ("--silence inf", "inf is no finite number"),
+        ("--budget-minutes nan", "nan is no finite number"),
+        ("--wait nan", "nan is no finite number"),
+        ("--dry-run --emit yaml", "--dry-run starts nothing"),
+        ("--dry-run --resume last", "--resume goes on with an old one"),
+        ("--dry-run --vllm-version latest", "'latest' is no version"),
+        ("--vllm-version 0.32.0", "--vllm-version is for --dry-run"),
+        ("--grow-starts 2", "--grow-starts needs --grow"),
+    ],
+)
+def test_options_that_could_do_nothing_are_refused_before_a_start(options: str, words: str) -> None:
+    """What has no meaning is a usage error, and nothing is started."""
+    done = subprocess.run(
+        [*TOOL, "fix", *options.split(), "--", "vllm", "serve", "m"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert words in done.stderr
+    assert "trial 1" not in done.stderr
+
+
+def test_a_command_that_no_journal_can_hold_is_refused() -> None:
+    """Bytes that are no UTF-8 have no place in JSON."""
+    done = subprocess.run(
+        [*TOOL, "fix", "--", "vllm", "serve", b"/models/\xff"], capture_output=True, text=True, check=False
+    )
+
+    assert 2 == done.returncode
+    assert done.stderr.startswith("error: a word of the command is no UTF-8\n  --> '/models/\\udcff'\n")

@@ -3,6 +3,7 @@
 Codes: 0 yes, 1 the answer is no, 2 usage, 3 input, 4 machine, 70 a defect of the tool, 130 interrupted.
 """
 
+import io
 import os
 import sys
 
@@ -14,6 +15,7 @@ from fitserve.errors import EXIT_DEFECT, EXIT_INTERRUPTED, FitserveError
 
 def run_guarded(root: click.Group) -> int:
     """Call the command line and return the exit code."""
+    _write_any_letter()
     try:
         result = root.main(standalone_mode=False)
     except FitserveError as error:
@@ -34,6 +36,12 @@ def run_guarded(root: click.Group) -> int:
         _say(f"error: a defect in fitserve; the report is in {_write_defect_report()}")
         return EXIT_DEFECT
     return result if isinstance(result, int) else 0
+
+
+def _write_any_letter() -> None:
+    """A letter that the terminal's encoding lacks is written as its escape: an answer is worth more than one letter."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _answer_in_json(error: FitserveError) -> None:

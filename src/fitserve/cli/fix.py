@@ -14,13 +14,15 @@ from click.core import ParameterSource
 from fitserve.cli.emit_options import Emit, emit_options
 from fitserve.cli.launch_options import (
     LAUNCH_SETTINGS,
+    Amount,
     goal_option,
     log_dir_option,
+    read_release,
     seconds_option,
     wait_option,
 )
 from fitserve.cli.options import Output, output_options
-from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
+from fitserve.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from fitserve.fix.grow import Aim
@@ -74,9 +76,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--max-trials", type=click.IntRange(1, 100), default=5, show_default=True, help="The most starts."
 )
-@click.option(
-    "--budget-minutes", type=click.FloatRange(0, min_open=True), help="The most time for the whole run."
-)
+@click.option("--budget-minutes", type=Amount(0, min_open=True), help="The most time for the whole run.")
 @goal_option("--goal-context", "Tokens that one request must be able to have.")
 @goal_option("--goal-concurrency", "Requests that must run at once.")
 @click.option(
@@ -139,10 +139,10 @@ def command(
         fitserve fix -- vllm serve MODEL --max-model-len 131072
         fitserve fix --resume last
     """  # noqa: D301 - \b is click's mark for a block that it must not wrap
+    _refuse_what_does_nothing(context, emit, resume=resume, dry_run=dry_run)
+    _refuse_other_bytes(launch)
     options = _options(**settings)
     if resume is not None:
-        if dry_run:
-            raise click.UsageError("--dry-run shows a new run, and --resume goes on with an old one.")
         given = {name for name in PLACES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
         return _resume(resume, launch, options, given, output, emit=emit, serve=serve, ask=ask)
     if not launch:
@@ -150,6 +150,36 @@ def command(
     if dry_run:
         return _show_plan(launch, options, output)
     return _fix(launch, options, output, emit, serve=serve, ask=ask)
+
+
+def _refuse_what_does_nothing(
+    context: click.Context, emit: Emit, *, resume: str | None, dry_run: bool
+) -> None:
+    """An option that would be passed over in silence is an error."""
+    given = {name for name in PLACES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if dry_run and resume is not None:
+        raise click.UsageError("--dry-run shows a new run, and --resume goes on with an old one.")
+    if dry_run and emit.kinds:
+        raise click.UsageError("--emit writes what has been proven, and --dry-run starts nothing.")
+    if "vllm_version" in given and not dry_run:
+        raise click.UsageError("--vllm-version is for --dry-run; what is started tells its own.")
+    if "grow_starts" in given and "grow" not in given and resume is None:
+        raise click.UsageError("--grow-starts needs --grow.")
+
+
+def _refuse_other_bytes(launch: tuple[str, ...]) -> None:
+    """Neither the journal nor JSON can hold a word that is no UTF-8.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for word in launch:
+        if not word.isascii() and any("\udc80" <= letter <= "\udcff" for letter in word):
+            raise UsageError(
+                "a word of the command is no UTF-8",
+                where=ascii(word),
+                hint="name the file by a link whose name is UTF-8",
+            )
 
 
 def _options(
@@ -190,7 +220,7 @@ def _options(
         log_dir=None if log_dir is None else Path(log_dir),
         wait_seconds=wait,
         device=gpu,
-        vllm_version=vllm_version,
+        vllm_version=read_release(vllm_version),
         grow=grow,
         grow_starts=grow_starts,
     )
@@ -234,7 +264,8 @@ def _plan_text(plan: DryRun) -> str:
     if isinstance(found, Unknown):
         return "\n".join([*lines, f"what will happen is not foreseen: {found.unknown}"])
     why = f": {found.cause}: {found.message}" if found.cause else ""
-    lines.append(f"expected with vLLM {found.vllm_version}: {found.verdict.replace('-', ' ')}{why}")
+    assumed = " (assumed; --vllm-version tells it)" if found.version_is_assumed else ""
+    lines.append(f"expected with vLLM {found.vllm_version}{assumed}: {found.verdict.replace('-', ' ')}{why}")
     for n, change in enumerate(found.changes, 2):
         before = "" if change.value_from is None else f" {change.value_from} ->"
         lines.append(f"trial {n}: {change.flag}{before} {change.to} ({change.cost}): {change.why}")

@@ -56,12 +56,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
             value: a struct whose JSON is a contract.
             render: makes the text; called only where text is wanted.
         """
-        text = msgspec.json.encode(value).decode() if self.as_json else render().rstrip("\n")
+        text = msgspec.json.encode(value) if self.as_json else render().rstrip("\n")
         try:
             if self.path is None:
+                # JSON is UTF-8 whatever the terminal speaks: as bytes, it is written as it is.
                 click.echo(text, color=self.colored)
             else:
-                self.path.write_text(text + "\n", encoding="utf-8")
+                written = text if isinstance(text, bytes) else text.encode()
+                self.path.write_bytes(written + b"\n")
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fitserve.cli.emit_options import Emit, emit_options
-from fitserve.cli.launch_options import goal_option
+from fitserve.cli.launch_options import goal_option, read_release
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageError
 
@@ -154,7 +154,7 @@ def _request(
     check_words(launch)
     checkpoint = read_checkpoint(launch.model, revision=launch.value("revision"))
     calibration = _calibration(asked)
-    version = _version(
+    version = read_release(
         asked["vllm_version"]
         or (calibration.version if calibration else None)
         or image_release(launch)
@@ -231,17 +231,6 @@ def _check_file(launch: "Launch") -> None:
     path = launch.value("config")
     if isinstance(path, str) and launch.container is None and not Path(path).expanduser().is_file():
         raise InputError("there is no such file", where=f"--config {path}")
-
-
-def _version(text: str | None) -> str | None:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return str(Version(text)) if text else None
-    except InvalidVersion:
-        raise UsageError(
-            f"{text!r} is no version", where="--vllm-version", hint="give one such as 0.32.0"
-        ) from None
 
 
 def _calibration(asked: dict[str, Any]) -> "Calibration | None":

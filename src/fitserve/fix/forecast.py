@@ -35,6 +35,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         message: the same in one sentence.
         changes: the changes that are expected to be made, in order.
         reachable: what could be reached at best where no change is expected to do; empty else.
+        version_is_assumed: nobody told the release; the newest known stands for it.
     """
 
     vllm_version: str
@@ -43,6 +44,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     changes: list[Change]
     reachable: str = ""
+    version_is_assumed: bool = False
 
 
 def forecast(launch: Launch, options: Options, environ: Mapping[str, str] = os.environ) -> Forecast | Unknown:
@@ -56,7 +58,8 @@ def forecast(launch: Launch, options: Options, environ: Mapping[str, str] = os.e
     Returns:
         The forecast, or why there can be none.
     """
-    version = options.vllm_version or image_release(launch) or _installed_release(launch) or NEWEST
+    known = options.vllm_version or image_release(launch) or _installed_release(launch)
+    version = known or NEWEST
     bounds = msgspec.structs.replace(options.bounds, devices=visible_devices(environ))
     first: Forecast | None = None
     changes: list[Change] = []
@@ -78,7 +81,12 @@ def forecast(launch: Launch, options: Options, environ: Mapping[str, str] = os.e
             judged.problem.message if judged.problem else "" if serves else "it serves less than the goal"
         )
         first = first or Forecast(
-            vllm_version=version, verdict=judged.verdict, cause=cause, message=message, changes=[]
+            vllm_version=version,
+            verdict=judged.verdict,
+            cause=cause,
+            message=message,
+            changes=[],
+            version_is_assumed=known is None,
         )
         if cause is None or len(changes) == _MOST_CHANGES:
             return msgspec.structs.replace(first, changes=changes)
