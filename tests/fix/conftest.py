@@ -51,7 +51,7 @@ class Tool:
 
     def record(self) -> dict[str, Any]:
         """The newest run of the journal."""
-        done = self.run("report", "last", "--format", "json")
+        done = self.run("report", "last", "--format", "json", "--no-redact")
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
