@@ -84,15 +84,14 @@ def test_the_real_engine_ends_by_itself_when_told(tool: Any, small_launch: list[
 
 
 def test_a_context_beyond_the_model(tool: Any, engine_python: Path, tiny_model: Path, port: int) -> None:
-    """The second start has a context that the model allows, and every check passes."""
-    options = ["--max-model-len", "999999", "--kv-cache-memory-bytes", "64M"]
-    code, answer = tool.fix(
-        "--goal-context", "2048", launch=launch(engine_python, tiny_model, port, *options)
-    )
+    """The second start has the context that the model allows, and every check passes."""
+    limit = ["--hf-overrides", '{"max_position_embeddings": 2048}']
+    options = ["--max-model-len", "999999", "--kv-cache-memory-bytes", "16M", *limit]
+    code, answer = tool.fix(launch=launch(engine_python, tiny_model, port, *options))
     causes = [trial["cause"] for trial in answer["trials"]]
 
     assert (0, ["context-beyond-model-limit", None]) == (code, causes)
-    assert 2048 <= answer["verification"]["max_model_len"]
+    assert answer["verification"]["max_model_len"] == 2048
 
 
 def test_a_wrong_served_name(tool: Any, engine_python: Path, tiny_model: Path, port: int) -> None:
