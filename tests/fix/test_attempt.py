@@ -32,10 +32,12 @@ def test_a_served_trial_tells_its_phases(attempt: Any, mark: Any) -> None:
     settled = trial.settle(Limits())
     healthy = is_healthy(f"{settled.url}/health")
     trial.end()
+    trial.memory.close()
+    held = trial.measured(settled).memory
 
     assert ("served", None, True) == (settled.outcome, settled.cause, healthy)
     starts = [phase.start_seconds for phase in settled.phases]
-    assert (sorted(starts), True) == (starts, settled.memory.peak_rss_bytes > 0)
+    assert (sorted(starts), True) == (starts, held.peak_rss_bytes > 0)
     assert (False, []) == (is_healthy(f"{settled.url}/health"), mark.processes())
 
 
