@@ -31,7 +31,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

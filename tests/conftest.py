@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fitserve.facts.engine.install import ensure_engine
 from fitserve.facts.engine.pip import PackageIndexError, Step
 from fitserve.facts.engine.recipe import CPU_ENGINE, cache_root
 from fitserve.facts.tiny_model import build_tiny_model
+
+settings.register_profile("any-machine", deadline=None)
+settings.load_profile("any-machine")
 
 LIVE_SECONDS = 900
 """A live test's time-out: the first one installs the engine within it."""
@@ -40,9 +44,12 @@ def data_folder() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each live test the time to install the engine, where it sets no time-out of its own."""
+    """Run one live test at a time, and give each the time to install the engine where it sets no time-out of its own."""
     for item in items:
-        if item.get_closest_marker("live") and not item.get_closest_marker("timeout"):
+        if not item.get_closest_marker("live"):
+            continue
+        item.add_marker(pytest.mark.xdist_group("live"))
+        if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIVE_SECONDS))
 
 

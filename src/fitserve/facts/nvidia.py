@@ -158,12 +158,21 @@ def ask_smi() -> tuple[ProbedDevice, ...]:
     return parse_smi(text, apps=apps, parts=parts or "", host=shared_memory(), wsl=is_wsl())
 
 
+_silent: set[str] = set()
+"""Programs that have not answered in time; a driver that hangs is not waited for again."""
+
+
 def _run(program: str, *arguments: str, with_format: bool = True) -> str | None:
+    if program in _silent:
+        return None
     shape = ["--format=csv,noheader,nounits"] if with_format else []
     try:
         answer = subprocess.run(
             [program, *arguments, *shape], capture_output=True, text=True, timeout=_SMI_SECONDS, check=True
         )
+    except subprocess.TimeoutExpired:
+        _silent.add(program)
+        return None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return answer.stdout
