@@ -17,6 +17,7 @@ from fitserve.store.journal import Journal
 from fitserve.trial.attempt import Attempt
 from fitserve.trial.choice import Try
 from fitserve.trial.identity import boot, identify, tree
+from fitserve.trial.interrupt import undisturbed
 from fitserve.trial.outcome import Change, Pending, Trial
 from fitserve.trial.progress import Progress
 from fitserve.trial.watch import Limits
@@ -79,7 +80,8 @@ class Keeper:
         """Keep the record without the keys in its commands; a journal that fails has said so, and the run goes on."""
         self._saved = time.monotonic()
         self.update(seconds=round(self._saved - self._started, 3), tried=sorted(self.tried))
-        self.journal.save(without_secrets(self.record))
+        with undisturbed():
+            self.journal.save(without_secrets(self.record))
 
     def begun(self, n: int, launch: Launch, change: Change | None) -> Path:
         """Keep a trial before it begins; gives the place of its log."""

@@ -44,6 +44,16 @@ def handing_on(process: Process) -> Iterator[set[int]]:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that stop the tool wait until the block is through: what is half written would be left so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_STOPPING))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _handled(numbers: tuple[int, ...], handler: Callable[[int, object], None]) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers}
     for number, present in before.items():
