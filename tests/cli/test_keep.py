@@ -1,4 +1,4 @@
-"""``verify`` and ``diagnose --save`` are kept in the journal, and what keeps them from it changes no answer."""
+"""``verify`` and ``diagnose`` are kept in the journal, and what keeps them from it changes no answer."""
 
 import gzip
 import json
@@ -78,7 +78,7 @@ def test_a_diagnosis_is_kept_with_its_log(tmp_path: Path, how: str) -> None:
     path.write_bytes(gzip.compress(LOG.read_bytes()))
     name = {"file": str(LOG), "stdin": "-", "gzip": str(path)}[how]
     given = LOG.read_bytes() if how == "stdin" else b""
-    plain = fitserve(tmp_path, "diagnose", name, given=given)
+    plain = fitserve(tmp_path, "diagnose", name, "--no-save", given=given)
     saved = fitserve(tmp_path, "diagnose", name, "--save", given=given)
     record = last(tmp_path)
     log = fitserve(tmp_path, "report", "last", "--log", "1", "--no-redact")
@@ -92,22 +92,63 @@ def test_a_diagnosis_is_kept_with_its_log(tmp_path: Path, how: str) -> None:
     assert "trial 1: the start that the log shows\n  outcome  failed\n" in text
 
 
-def test_an_unsaved_diagnosis_opens_no_journal(tmp_path: Path) -> None:
-    """Without --save nothing is written, and the database's library is not even imported."""
-    program = (
-        "import sys\nfrom fitserve.cli.exits import run_guarded\nfrom fitserve.cli import root\n"
-        "run_guarded(root)\nassert 'sqlalchemy' not in sys.modules and 'fitserve.cli.keep' not in sys.modules"
-    )
+PROGRAM = (
+    "import sys\nfrom fitserve.cli.exits import run_guarded\nfrom fitserve.cli import root\n"
+    "run_guarded(root)\nassert 'sqlalchemy' not in sys.modules"
+)
+
+
+@pytest.mark.parametrize(("words", "left"), [([], 2), (["--no-save"], 0)])
+def test_a_diagnosis_opens_no_journal(tmp_path: Path, words: list[str], left: int) -> None:
+    """It is left beside the journal with its log, unless that is not wanted; the database's library is not even imported."""
     home = tmp_path / "home"
     done = subprocess.run(
-        [sys.executable, "-c", program, "diagnose", str(LOG)],
+        [sys.executable, "-c", PROGRAM, "diagnose", str(LOG), *words],
         env={**os.environ, "FITSERVE_DATA_DIR": str(home)},
         capture_output=True,
         check=False,
     )
 
     assert (0, b"") == (done.returncode, done.stderr)
-    assert not home.exists()
+    assert left == len(list((home / "inbox").glob("*")))
+
+
+@pytest.mark.parametrize("how", ["file", "stdin", "gzip"])
+def test_what_was_left_is_taken_in(tmp_path: Path, how: str) -> None:
+    """Whoever opens the journal next finds the diagnosis, and the log of a file; nothing stays beside it."""
+    path = tmp_path / "x.log.gz"
+    path.write_bytes(gzip.compress(LOG.read_bytes()))
+    name = {"file": str(LOG), "stdin": "-", "gzip": str(path)}[how]
+    fitserve(tmp_path, "diagnose", name, given=LOG.read_bytes() if how == "stdin" else b"")
+    record = last(tmp_path)
+
+    assert ("diagnose", "diagnosed") == (record.kind, record.outcome)
+    assert diagnose_path(LOG) == record.trials[0].diagnosis
+    assert (how != "stdin") == bool(record.logs)
+    assert [] == list((tmp_path / "inbox").iterdir())
+    if record.logs:
+        assert LOG.read_bytes() == fitserve(tmp_path, "report", "last", "--log", "1", "--no-redact").stdout
+
+
+def test_what_cannot_be_left_is_one_line(tmp_path: Path) -> None:
+    """Where nothing can be written the answer stays, and one line says so."""
+    home = tmp_path / "home"
+    home.write_text("")
+    done = fitserve(home, "diagnose", str(LOG))
+
+    assert (1, True) == (done.returncode, bool(done.stdout))
+    assert done.stderr.startswith(b"warning: this run is not saved: ")
+    assert 1 == done.stderr.count(b"\n")
+
+
+def test_what_cannot_be_read_stays_where_it_was_left(tmp_path: Path) -> None:
+    """A damaged record is no reason not to open the journal, and is not thrown away."""
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "x.json").write_text("{")
+    done = fitserve(tmp_path, "runs")
+
+    assert 0 == done.returncode
+    assert (tmp_path / "inbox" / "x.json").exists()
 
 
 def _damaged(folder: Path) -> None:
@@ -127,7 +168,7 @@ def test_what_cannot_be_kept_is_one_line(tmp_path: Path, make: object, words: by
     home = tmp_path / "home"
     assert callable(make)
     make(home)
-    plain = fitserve(tmp_path / "other", "diagnose", str(LOG))
+    plain = fitserve(tmp_path / "other", "diagnose", str(LOG), "--no-save")
     done = fitserve(home, "diagnose", str(LOG), "--save")
 
     assert (plain.returncode, plain.stdout) == (done.returncode, done.stdout)

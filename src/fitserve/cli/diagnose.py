@@ -24,9 +24,16 @@ _NOT_A_LOG = "not-a-vllm-log"
     default=None,
     help="Hide names, addresses and keys in the answer; on where -o writes it to a file.",
 )
-@click.option("--save", is_flag=True, help="Keep the diagnosis and the log: fitserve report last.")
+@click.option(
+    "--save/--no-save",
+    "save",
+    default=None,
+    help="Keep the log too, however large or piped it is, or keep nothing; else fitserve report last has the diagnosis.",
+)
 @output_options
-def command(places: tuple[str, ...], follow: bool, redact: bool | None, save: bool, output: Output) -> int:
+def command(
+    places: tuple[str, ...], follow: bool, redact: bool | None, save: bool | None, output: Output
+) -> int:
     """Why did this start-up (or this server) fail.
 
     FILE may be gzipped; - is the standard input. A DIR, or several files, give a table of causes.
@@ -39,7 +46,7 @@ def command(places: tuple[str, ...], follow: bool, redact: bool | None, save: bo
     if follow:
         return _follow(names, output)
     if is_one:
-        return _saved(names[0], output) if save else _one(names[0], output)
+        return _saved(names[0], output) if save else _one(names[0], output, keeps=save is None)
     return _many(names, output)
 
 
@@ -52,10 +59,18 @@ def _piped() -> tuple[str, ...]:
     return (_STDIN,)
 
 
-def _one(name: str, output: Output) -> int:
+def _one(name: str, output: Output, *, keeps: bool) -> int:
+    """Diagnose one log; what it is, and the log if it is a small file, is left for the journal."""
     from fitserve.diagnose.engine import diagnose_path
 
-    return _answer(diagnose_path(None if name == _STDIN else Path(name)), name, output)
+    path = None if name == _STDIN else Path(name)
+    diagnosis = diagnose_path(path)
+    code = _answer(diagnosis, name, output)
+    if keeps:
+        from fitserve.cli.keep import leave_diagnosis
+
+        leave_diagnosis(diagnosis, path, name)
+    return code
 
 
 def _saved(name: str, output: Output) -> int:

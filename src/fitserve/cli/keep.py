@@ -46,21 +46,43 @@ def keep_diagnosis(diagnosis: Diagnosis, log: Path, name: str, *, quiet: bool) -
 
     def make(journal: Any) -> Record:
         digest = journal.keep_log(log)
-        trial = Trial(
-            n=1,
-            argv=[],
-            outcome="failed" if diagnosis.failed else "served",
-            cause=diagnosis.cause if diagnosis.failed else None,
-            seconds=0.0,
-            diagnosis=diagnosis,
-            log_path=name,
-        )
-        # The machine that a log is read on is seldom the one that wrote it: only what the log says is kept.
-        found = {"vllm": diagnosis.vllm_version} if diagnosis.vllm_version else {}
-        logs = {1: digest} if digest else {}
-        return _record("diagnose", "diagnosed", trials=[trial], logs=logs, environment=found)
+        return _diagnosed(diagnosis, name, {1: digest} if digest else {})
 
     _keep(make, quiet=quiet)
+
+
+def leave_diagnosis(diagnosis: Diagnosis, log: Path | None, name: str) -> None:
+    """Leave a diagnosis, and a copy of a log that is not large, for whoever opens the journal next.
+
+    Args:
+        diagnosis: what the log says.
+        log: the file; None where it was the standard input.
+        name: the log as the user knows it.
+    """
+    from fitserve.report.secrets import without_secrets
+    from fitserve.store.inbox import leave, say
+
+    why_not = leave(without_secrets(_diagnosed(diagnosis, name, {})), log)
+    if why_not is not None:
+        say(why_not)
+
+
+def _diagnosed(diagnosis: Diagnosis, name: str, logs: dict[int, str]) -> Record:
+    """The record of a diagnosis: one start, as its log shows it.
+
+    The machine that a log is read on is seldom the one that wrote it: only what the log says is kept.
+    """
+    trial = Trial(
+        n=1,
+        argv=[],
+        outcome="failed" if diagnosis.failed else "served",
+        cause=diagnosis.cause if diagnosis.failed else None,
+        seconds=0.0,
+        diagnosis=diagnosis,
+        log_path=name,
+    )
+    found = {"vllm": diagnosis.vllm_version} if diagnosis.vllm_version else {}
+    return _record("diagnose", "diagnosed", trials=[trial], logs=logs, environment=found)
 
 
 @contextlib.contextmanager

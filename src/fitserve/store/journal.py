@@ -192,6 +192,7 @@ def open_journal(
     """
     from fitserve.store.database import Database
     from fitserve.store.failures import UnwritableError
+    from fitserve.store.inbox import take_in
     from fitserve.store.sql_journal import SqlJournal
 
     database = Database(journal_place(environ), busy_seconds=busy_seconds)
@@ -200,7 +201,9 @@ def open_journal(
     except UnwritableError as error:
         say(f"warning: this run is not saved: {error.what} ({error.where})")
         return NullJournal(error)
-    return SqlJournal(database, say=say)
+    journal = SqlJournal(database, say=say)
+    take_in(journal, environ)
+    return journal
 
 
 def open_journal_to_read(
@@ -214,12 +217,14 @@ def open_journal_to_read(
     """
     from fitserve.store.database import Database
     from fitserve.store.failures import UnwritableError
+    from fitserve.store.inbox import take_in
     from fitserve.store.sql_journal import SqlJournal
 
     place = journal_place(environ)
     database = Database(place, busy_seconds=busy_seconds)
     try:
         database.prepare()
+        take_in(SqlJournal(database, say=say_on_stderr), environ)
     except UnwritableError:
         if place.path is None or not _has_content(place.path):
             raise

@@ -34,8 +34,16 @@ def journal_place(environ: Mapping[str, str]) -> Place:
     url = environ.get(URL_VARIABLE)
     if url:
         return _place_of_url(url)
-    folder = environ.get(FOLDER_VARIABLE) or _user_folder()
-    return file_place(Path(folder).expanduser() / "journal.db")
+    return file_place(_data_folder(environ) / "journal.db")
+
+
+def inbox_folder(environ: Mapping[str, str]) -> Path:
+    """Where runs are left for whoever opens the journal next."""
+    return _data_folder(environ) / "inbox"
+
+
+def _data_folder(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get(FOLDER_VARIABLE) or _user_folder()).expanduser()
 
 
 def file_place(path: Path) -> Place:
