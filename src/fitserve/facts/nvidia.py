@@ -10,11 +10,12 @@ Source: ``nvmlDeviceGetMemoryInfo_v2`` of NVML (driver 510 and later), ``nvidia-
 import importlib
 import re
 import shutil
-import subprocess
+import time
 from typing import Any
 
 from msgspec.structs import replace
 
+from fitserve.facts.environment.bounded import ask_program
 from fitserve.facts.probed import (
     Holder,
     ProbedDevice,
@@ -166,16 +167,13 @@ def _run(program: str, *arguments: str, with_format: bool = True) -> str | None:
     if program in _silent:
         return None
     shape = ["--format=csv,noheader,nounits"] if with_format else []
-    try:
-        answer = subprocess.run(
-            [program, *arguments, *shape], capture_output=True, text=True, timeout=_SMI_SECONDS, check=True
-        )
-    except subprocess.TimeoutExpired:
+    begun = time.monotonic()
+    answer = ask_program([program, *arguments, *shape], _SMI_SECONDS, alone=True)
+    if isinstance(answer, str):
+        return answer
+    if time.monotonic() - begun >= _SMI_SECONDS:
         _silent.add(program)
-        return None
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    return answer.stdout
+    return None
 
 
 def _padded(text: str | None) -> str | None:

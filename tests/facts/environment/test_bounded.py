@@ -51,3 +51,11 @@ def test_one_that_hangs_keeps_no_other() -> None:
     } == found
     with pytest.raises(ZeroDivisionError):
         all_within({"defect": lambda: 1 / 0}, 60)
+
+
+def test_a_flood_is_no_answer() -> None:
+    """A program that prints without end is ended, and its output is not kept."""
+    answer = ask_program(["yes"], 60)
+
+    assert isinstance(answer, Unknown)
+    assert "yes printed more than 16 MiB" == answer.unknown
