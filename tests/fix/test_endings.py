@@ -97,7 +97,7 @@ def test_it_goes_on_serving_where_it_is_told_to(tool: Any, port: int, mark: Any)
     process = tool.start("fix", "--serve", "--json", "--", *launch(port), FAKE_KV_TOKENS="8192")
     assert process.stdout is not None
     answer = json.loads(process.stdout.readline())
-    verified = tool.run("verify", f"http://127.0.0.1:{port}", "--json")
+    verified = tool.run("verify", f"http://127.0.0.1:{port}", "--json", "--no-save")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
 
