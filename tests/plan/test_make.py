@@ -352,3 +352,15 @@ def test_a_quantised_checkpoint_without_its_section() -> None:
 
     assert found.verdict == "cannot-tell"
     assert "quant_config.json" in found.message
+
+
+def test_what_others_hold_is_counted_once() -> None:
+    """A release that counts all used memory as its own has its cache beside what others hold, not below it twice."""
+    found = plan("RTX 4090", version="0.8.5", free_gib=20, max_model_len=4096)
+    alone = plan("RTX 4090", version="0.8.5", max_model_len=4096)
+
+    assert (found.verdict, alone.verdict) == ("starts", "starts")
+    assert isinstance(found.kv_cache, KvPlan)
+    assert isinstance(alone.kv_cache, KvPlan)
+    lost = alone.kv_cache.tokens.expected - found.kv_cache.tokens.expected  # type: ignore[union-attr]
+    assert lost * 131072 == pytest.approx((device("RTX 4090").total_bytes - 20 * GIB), rel=0.15)

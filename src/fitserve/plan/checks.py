@@ -10,6 +10,7 @@ from fitserve.memory.batch import chunks_long_contexts
 from fitserve.memory.budget import RankBudget
 from fitserve.memory.history import at_least
 from fitserve.memory.overhead.cpu import is_cpu
+from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import Resolved, is_multimodal
 from fitserve.plan.refusals import refusals
 from fitserve.units import Quantity, gib
@@ -201,7 +202,8 @@ def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
     cache = rank.kv_cache_bytes
     if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
-    fixed = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes)
+    outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, resolved)
+    fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside)
     cause = "host-memory-exhausted" if is_cpu(resolved.options.device) else "kv-allocation-oom"
 
     # What the terms need more the cache has less, so its size counts as expected.
@@ -211,12 +213,13 @@ def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
     return _compared(cause, rank, need, "weights and KV cache are larger than the device")
 
 
-def _capture(_resolved: Resolved, rank: RankBudget) -> Problem | None:
+def _capture(resolved: Resolved, rank: RankBudget) -> Problem | None:
     """Graphs are captured beside weights and cache; what the activations had is free then."""
     cache = rank.kv_cache_bytes
     if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
-    fixed = _total(rank.weights_bytes, rank.allocator_bytes, rank.non_torch_bytes, rank.captured_bytes)
+    outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, resolved)
+    fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside, rank.captured_bytes)
     return _compared(
         "graph-capture-oom",
         rank,

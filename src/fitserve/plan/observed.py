@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fitserve.memory.budget import RankBudget
+from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import Resolved
 from fitserve.units import MIB, Quantity, Size
 
@@ -84,7 +85,7 @@ def carried_over(
     """
     shown = dict(observed.terms)
     shown |= _unnamed(observed, shown, then, resolved_then)
-    lack = _lack(observed, shown, then)
+    lack = _lack(observed, shown, then, resolved_then)
     is_apart = observed.failed in _GROWS_WITH
     if not is_apart:
         shown |= lack
@@ -169,12 +170,17 @@ def _shared_out(left_bytes: int, guessed: Mapping[str, Quantity]) -> dict[str, i
     return found
 
 
-def _lack(observed: Observed, shown: Mapping[str, Quantity], then: RankBudget) -> dict[str, Quantity]:
+def _lack(
+    observed: Observed, shown: Mapping[str, Quantity], then: RankBudget, resolved: Resolved
+) -> dict[str, Quantity]:
     """The term by which a start ran out of memory: at least what the device had left for it."""
     name = _FAILED_TERM.get(observed.failed or "")
     if name is None or (name in observed.terms and name != "used_before_bytes"):
         return {}
     sizes: list[Size] = [shown.get(part, getattr(then, part)) for part in _BESIDE[name]]
+    if "non_torch_bytes" in _BESIDE[name]:
+        at = _BESIDE[name].index("non_torch_bytes")
+        sizes[at] = own_non_torch(sizes[at], then.used_before_bytes, resolved)
     if "weights_bytes" in shown:
         sizes = [size for size in sizes if size is not then.allocator_bytes]
     if "kv_cache_bytes" in _BESIDE[name] and observed.kv_cache_bytes is not None:

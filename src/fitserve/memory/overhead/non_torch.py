@@ -10,7 +10,7 @@ from fitserve.memory.history import at_least
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.overhead.shape import Shape
 from fitserve.memory.resolve import Resolved
-from fitserve.units import GIB, Quantity
+from fitserve.units import GIB, Quantity, Size
 
 _HOPPER = 9
 _CONTEXT_GIB = 0.51
@@ -63,6 +63,29 @@ def used_before(options: EngineOptions) -> Quantity:
         high=others + found.high,
         basis="estimated",
         source=f"{device.source}, and the context of the process",
+    )
+
+
+def own_non_torch(counted: Size, before: Size, resolved: Resolved) -> Size:
+    """What the start takes outside torch, without what the device held before it, which some releases count too.
+
+    Args:
+        counted: as the release counts it.
+        before: what the device held when vLLM first looked.
+        resolved: the settings.
+    """
+    if (
+        not counts_everything(resolved)
+        or not isinstance(counted, Quantity)
+        or not isinstance(before, Quantity)
+    ):
+        return counted
+    return Quantity(
+        low=max(0, counted.low - before.low),
+        expected=max(0, counted.expected - before.expected),
+        high=max(0, counted.high - before.high),
+        basis=counted.basis,
+        source=counted.source,
     )
 
 
