@@ -94,3 +94,15 @@ def test_a_command_that_no_journal_can_hold_is_refused() -> None:
 
     assert 2 == done.returncode
     assert done.stderr.startswith("error: a word of the command is no UTF-8\n  --> '/models/\\udcff'\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["report"], ["verify"], ["runs", "--delete"], ["explain"], ["plan"], ["env"]]
+)
+def test_an_argument_that_is_no_text_is_no_defect(words: list[str], tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 are the user's mistake, with a sentence."""
+    env = {**os.environ, "FITSERVE_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([*TOOL, *words, b"\xff"], capture_output=True, check=False, env=env)
+
+    assert done.returncode in (2, 3)
+    assert done.stderr.startswith(b"error: ")

@@ -10,7 +10,7 @@ import sys
 import click
 
 from fitserve import __version__
-from fitserve.errors import EXIT_DEFECT, EXIT_INTERRUPTED, FitserveError
+from fitserve.errors import EXIT_DEFECT, EXIT_INTERRUPTED, FitserveError, UsageError
 
 
 def run_guarded(root: click.Group) -> int:
@@ -19,9 +19,7 @@ def run_guarded(root: click.Group) -> int:
     try:
         result = root.main(standalone_mode=False)
     except FitserveError as error:
-        _say(str(error))
-        _answer_in_json(error)
-        return error.exit_code
+        return _refused(error)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -32,10 +30,30 @@ def run_guarded(root: click.Group) -> int:
         # The reader of our output has gone (`| head`). Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception:  # noqa: BLE001 - the one catch-all
-        _say(f"error: a defect in fitserve; the report is in {_write_defect_report()}")
-        return EXIT_DEFECT
+    except Exception as error:  # noqa: BLE001 - the one catch-all
+        return _failed(error)
     return result if isinstance(result, int) else 0
+
+
+def _refused(error: FitserveError) -> int:
+    _say(str(error))
+    _answer_in_json(error)
+    return error.exit_code
+
+
+def _failed(error: Exception) -> int:
+    """An argument that is no text where one is needed, else a defect; Python keeps raw bytes as lone surrogates."""
+    raw = [word for word in sys.argv[1:] if any("\udc80" <= letter <= "\udcff" for letter in word)]
+    if isinstance(error, UnicodeError) and raw:
+        return _refused(
+            UsageError(
+                "an argument is no text in UTF-8",
+                where=ascii(raw[0]),
+                hint="give it as the text that it stands for",
+            )
+        )
+    _say(f"error: a defect in fitserve; the report is in {_write_defect_report()}")
+    return EXIT_DEFECT
 
 
 def _write_any_letter() -> None:
