@@ -30,6 +30,9 @@ from fitserve.units import Unknown
 MODELLED = frozenset(cause for move in MOVES for cause in move.causes)
 """Causes that the memory model knows moves against."""
 
+BESIDE_CACHE = ("graph-capture-oom", "sampler-warmup-oom", "serving-oom")
+"""Causes whose memory the model knows least."""
+
 TOO_SHORT = "request-too-long"
 """The cause where the goal's context is above what is allowed."""
 
@@ -63,12 +66,23 @@ def next_change(
         return advised
     search = _Search(raised, base, launch, tried, bounds)
     cause = cause_now(base) if diagnosis.cause == TOO_SHORT else diagnosis.cause
-    found = search.best(cause)
+    found = search.best(cause, spared=_in_vain(request, diagnosis.cause)) or search.best(cause)
     if found is not None:
         return Choice(advice=_first(found, request, raised, diagnosis.cause), skipped=advised.skipped)
     if base.unknown is not None:
         return advised
     return _only_unjudged(advised, raised, base)
+
+
+def _in_vain(request: Request, cause: str) -> frozenset[str]:
+    """The setting that was changed last, where what runs out of memory beside the cache still does: another one comes first."""
+    if cause not in BESIDE_CACHE or len(request.observed) < 2:
+        return frozenset()
+    before, now = request.observed[-2:]
+    if before.failed != cause:
+        return frozenset()
+    names = {*before.given, *now.given}
+    return frozenset(name for name in names if before.given.get(name) != now.given.get(name))
 
 
 def _raised_to_goal(request: Request) -> Request:
@@ -105,15 +119,19 @@ class _Search:
         advice = Advice(flag=move.flag, to=value, cost=move.cost, direction="set", why=move.saves)
         return objection(advice, self.launch, self.tried, self.bounds) is None
 
-    def best(self, cause: str) -> Candidate | None:
+    def best(self, cause: str, spared: frozenset[str] = frozenset()) -> Candidate | None:
         """One move that is likely to serve; else the first of the fewest that are; else of those that might."""
         if level(self.base, self.request) == Level.CONFIDENT and cause == GOAL_NOT_MET:
             return Candidate(moves=(), changes={}, cost="free", judged=self.base, level=Level.CONFIDENT)
-        singles = single_moves(self.request, self.base, cause=cause, usable=self.usable)
+
+        def usable(move: Move, value: Any) -> bool:
+            return move.flag not in spared and self.usable(move, value)
+
+        singles = single_moves(self.request, self.base, cause=cause, usable=usable)
         likely = cheapest(one for one in singles if one.level <= Level.EXPECTED)
         if likely is not None:
             return likely
-        several = few_moves(self.request, self.base, cause=cause, usable=self.usable)
+        several = few_moves(self.request, self.base, cause=cause, usable=usable)
         return several[0] if several else None
 
 

@@ -11,7 +11,7 @@ from fitserve.plan.command import command_with
 from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Move
 from fitserve.plan.request import Request, judge_request
-from fitserve.plan.search import Candidate, Level, cause_now, few_moves, level
+from fitserve.plan.search import COSTS, Candidate, Level, cause_now, few_moves, level
 from fitserve.plan.values import Choice
 
 _MOST_CHOICES = 6
@@ -36,7 +36,9 @@ def find_choices(request: Request, base: Judged) -> list[Choice]:
         served = Candidate(moves=(), changes={}, cost="free", judged=start, level=Level.CONFIDENT)
         return [_choice(request, base, served, raised)]
     found = few_moves(asked, start, cause=cause_now(start), usable=_keeps_input)
-    sure = [one for one in found if one.level == Level.CONFIDENT]
+    sure = sorted(
+        (one for one in found if one.level == Level.CONFIDENT), key=lambda one: COSTS.index(one.cost)
+    )
     return [_choice(request, base, one, raised) for one in sure[:_MOST_CHOICES]]
 
 

@@ -207,8 +207,8 @@ def cost_of(move: Move, request: Request) -> Cost:
 
 
 def _rank(move: Move, request: Request) -> int:
-    """How dear a move is: by its cost, and a step more where it is bad for what comes first."""
-    return COSTS.index(cost_of(move, request)) + (request.goal.first in move.hurts)
+    """How dear a move is: by its cost and its own steps, and a step more where it is bad for what comes first."""
+    return COSTS.index(cost_of(move, request)) + move.dear + (request.goal.first in move.hurts)
 
 
 def _judged(request: Request, moves: tuple[Move, ...], changes: dict[str, Any]) -> Candidate | None:

@@ -41,6 +41,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         costs: what is lost, in words.
         needs: what must be there, in words; empty where nothing is needed.
         hurts: what it is bad for: it counts as one step dearer where that comes first.
+        dear: steps by which it counts as dearer than its cost says, where other moves do too.
         causes: the failures that it helps against.
         values: the values worth trying.
     """
@@ -52,6 +53,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     costs: str
     needs: str = ""
     hurts: tuple[Aim, ...] = ()
+    dear: int = 0
     causes: frozenset[str]
     values: Values
 

@@ -64,7 +64,7 @@ MOVES: tuple[Move, ...] = (
         cost="speed",
         saves="gives what was kept back for CUDA graphs to the KV cache",
         costs="starts: graphs that turn out larger find no room",
-        causes=_ROOM,
+        causes=frozenset({"graph-estimate-too-large"}),
         values=values.no_graph_estimate,
     ),
     Move(
@@ -257,6 +257,7 @@ MOVES: tuple[Move, ...] = (
         costs="every step waits for the bus",
         needs="free host memory",
         hurts=("latency", "throughput"),
+        dear=2,
         causes=_WEIGHTS | _ROOM | _PROFILE | _ENCODER,
         values=values.offloaded_weights,
     ),
