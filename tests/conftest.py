@@ -43,6 +43,7 @@ def data_folder() -> Iterator[None]:
         del os.environ["FITSERVE_DATA_DIR"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run one live test at a time, and give each the time to install the engine where it sets no time-out of its own."""
     for item in items:
