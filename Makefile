@@ -31,7 +31,8 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 test: $(STAMP)
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -m live
+	$(BIN)/pytest -n 3 --dist loadfile -m 'not live'
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

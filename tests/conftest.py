@@ -43,14 +43,10 @@ def data_folder() -> Iterator[None]:
         del os.environ["FITSERVE_DATA_DIR"]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run one live test at a time, and give each the time to install the engine where it sets no time-out of its own."""
+    """Give each live test the time to install the engine, where it sets no time-out of its own."""
     for item in items:
-        if not item.get_closest_marker("live"):
-            continue
-        item.add_marker(pytest.mark.xdist_group("live"))
-        if not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("live") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIVE_SECONDS))
 
 
