@@ -373,8 +373,9 @@ def _answer(record: "Record", output: Output, emit: Emit) -> None:
 
 def _serve(attempt: "Attempt") -> int:
     """Stay until the server ends; signals are the server's. The exit code is its own."""
-    from fitserve.trial.interrupt import handing_on
+    from fitserve.trial.interrupt import relaying
 
-    with handing_on(attempt.process):
+    with relaying() as relay:
+        relay.hand_to(attempt.process)
         ended = attempt.process.wait()
     return ended.shell_code if ended else EXIT_NO

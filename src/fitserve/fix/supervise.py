@@ -18,7 +18,7 @@ from fitserve.report.secrets import without_secrets
 from fitserve.store.journal import Journal, say_on_stderr
 from fitserve.trial.attempt import Attempt
 from fitserve.trial.devices import lock_keys, probe_for
-from fitserve.trial.interrupt import handing_on
+from fitserve.trial.interrupt import relaying
 from fitserve.trial.launch import Exit
 from fitserve.trial.locks import Locks, lock_folder
 from fitserve.trial.outcome import State, Trial
@@ -92,25 +92,26 @@ def supervise(
     locks = Locks(run, lock_folder(environ))
     if launch.first < len(launch.words):  # what is no vLLM launch needs no device for itself
         locks.hold(lock_keys(probe), wait_seconds, say)
-    attempt = Attempt(
-        1,
-        launch,
-        environ=environ,
-        log_path=log_path,
-        progress=Quiet(),
-        pass_through=True,
-        ask_health=False,
-        probe=probe,
-    )
-    environment = asked_meanwhile(environ)
-    try:
-        with handing_on(attempt.process) as signals:
+    with relaying() as relay:
+        attempt = Attempt(
+            1,
+            launch,
+            environ=environ,
+            log_path=log_path,
+            progress=Quiet(),
+            pass_through=True,
+            ask_health=False,
+            probe=probe,
+        )
+        relay.hand_to(attempt.process)
+        environment = asked_meanwhile(environ)
+        try:
             watched = attempt.watch.until_exit(locks.release)
-    finally:
-        attempt.end(0)
-        locks.release()
+        finally:
+            attempt.end(0)
+            locks.release()
     ended = attempt.process.exit or Exit(None, 9)
-    state = _state(attempt, ended, told_to_stop=bool(signals))
+    state = _state(attempt, ended, told_to_stop=bool(relay.came))
     trial = attempt.measured(attempt.trial(msgspec.structs.replace(watched, state=state)))
     outcomes: dict[State, Outcome] = {"served": "served", "stopped": "stopped"}
     record = Record(

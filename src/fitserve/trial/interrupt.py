@@ -27,20 +27,40 @@ def stopping_like_ctrl_c() -> Iterator[None]:
         yield
 
 
+class Relay:
+    """Hands signals on to a program, those too that came before it was there.
+
+    Attributes:
+        came: the numbers of those that came.
+    """
+
+    def __init__(self) -> None:
+        self.came: set[int] = set()
+        self._process: Process | None = None
+
+    def take(self, number: int, _frame: object) -> None:
+        """A signal has come."""
+        self.came.add(number)
+        if self._process is not None:
+            self._process.signal(number)
+
+    def hand_to(self, process: Process) -> None:
+        """The program is there: it gets what has come, and what will."""
+        early = sorted(self.came)
+        self._process = process
+        for number in early:
+            process.signal(number)
+
+
 @contextmanager
-def handing_on(process: Process) -> Iterator[set[int]]:
-    """Signals go on to the program, which decides what they mean; yields the numbers of those that came.
+def relaying() -> Iterator[Relay]:
+    """Signals go on to the program that the relay will be told of, which decides what they mean.
 
     A signal that was ignored before (``nohup``) stays ignored.
     """
-    came: set[int] = set()
-
-    def hand_on(number: int, _frame: object) -> None:
-        came.add(number)
-        process.signal(number)
-
-    with _handled(_FORWARDED, hand_on):
-        yield came
+    relay = Relay()
+    with _handled(_FORWARDED, relay.take):
+        yield relay
 
 
 @contextmanager
