@@ -84,7 +84,7 @@ def test_trials_are_bounded(tool: Any, port: int) -> None:
 
 def test_time_is_bounded(tool: Any, port: int) -> None:
     """When the budget is used up, no further start is made."""
-    code, answer = tool.fix("--budget-minutes", "0.001", launch=launch(port), FAKE_KV_TOKENS="8192")
+    code, answer = tool.fix("--budget-minutes", "0.1", launch=launch(port), FAKE_VLLM="silent")
 
     assert (1, ["timed-out"]) == (code, [trial["outcome"] for trial in answer["trials"]])
 
