@@ -213,7 +213,7 @@ def before_the_cache() -> None:
     if "silent" in DEEDS:
         time.sleep(600)
     if "naps" in DEEDS:
-        time.sleep(5)
+        time.sleep(9)
     if "floods" in DEEDS:
         for number in range(100_000):
             sys.stdout.write(f"line {number} " + "x" * 80 + "\n")
