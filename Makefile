@@ -31,8 +31,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 test: $(STAMP)
-	$(BIN)/pytest -m live
-	$(BIN)/pytest -n 3 --dist loadfile -m 'not live'
+	$(BIN)/pytest
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
