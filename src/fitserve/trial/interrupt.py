@@ -1,6 +1,7 @@
 """Signals that reach the tool while a program runs (o: the process's signal handlers)."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -65,12 +66,20 @@ def relaying() -> Iterator[Relay]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that stop the tool wait until the block is through: what is half written would be left so."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_STOPPING))
-    try:
+    """Signals that stop the tool wait until the block is through: what is half written would be left so.
+
+    They are held by handlers, not by a mask: another thread of the process would take what this one masks.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    came: list[int] = []
+    try:
+        with _handled((signal.SIGINT, *_STOPPING), lambda number, _: came.append(number)):
+            yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in came:
+            signal.raise_signal(number)
 
 
 @contextmanager
