@@ -14,19 +14,7 @@ from fitserve.plan.request import Request, concurrency_at, judge_request
 from fitserve.plan.values import Goal, Plan
 from fitserve.report.plan_text import render_plan
 from fitserve.units import GIB, Quantity
-
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
+from tests.plan.test_make import LLAMA_8B
 
 
 def asked(
@@ -34,7 +22,7 @@ def asked(
 ) -> Request:
     """The question about Llama 3.1 8B on a device of that size."""
     return Request(
-        checkpoint=Checkpoint(config=parse_config(json.dumps(LLAMA).encode())),
+        checkpoint=Checkpoint(config=parse_config(json.dumps(LLAMA_8B).encode())),
         model="model",
         device=Device(name="L4", total_bytes=round(total_gib * GIB), compute_capability=(8, 9)),
         given=given,

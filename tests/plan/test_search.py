@@ -16,7 +16,7 @@ def asked(gpu: str = "RTX 4090", goal: Goal | None = None, gpus: int = 1, **give
     return msgspec.structs.replace(request(gpu=gpu), goal=goal or Goal(), given=given, gpus=gpus)
 
 
-def names(found: Request, **allowed: Any) -> dict[str, tuple[Level, int]]:
+def names(found: Request) -> dict[str, tuple[Level, int]]:
     """Each move's best level and rank against what is wrong now."""
     base = judge_request(found)
     best: dict[str, tuple[Level, int]] = {}

@@ -16,23 +16,12 @@ from fitserve.plan.make import make_plan
 from fitserve.plan.request import Request
 from fitserve.plan.values import Goal
 from fitserve.report.plan_text import render_plan
+from tests.plan.test_make import LLAMA_8B
 
 TEXTS = Path(__file__).with_name("texts")
 CONFIGS = json.loads((Path(__file__).parents[1] / "memory" / "kv" / "vllm_configs.json").read_text("utf-8"))
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
 UNKNOWN = {
-    **LLAMA,
+    **LLAMA_8B,
     "architectures": ["TotallyNewForCausalLM"],
     "auto_map": {"AutoModelForCausalLM": "modeling_new.TotallyNewForCausalLM"},
 }
@@ -53,15 +42,15 @@ LATENT = {
 BEYOND = Goal(context=131072, concurrency=64)
 
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
-    "fits": (LLAMA, "H100", {}),
-    "cache_too_small": (LLAMA, "L4", {}),
-    "weights_do_not_fit": (LLAMA, "RTX 3060", {"gpus": 1, "version": "0.4.2"}),
+    "fits": (LLAMA_8B, "H100", {}),
+    "cache_too_small": (LLAMA_8B, "L4", {}),
+    "weights_do_not_fit": (LLAMA_8B, "RTX 3060", {"gpus": 1, "version": "0.4.2"}),
     "hybrid": (HYBRID, "H200", {"given": {"tensor_parallel_size": 4}}),
     "latent": (LATENT, "H200", {"given": {"max_model_len": 4096}}),
-    "two_ranks": (LLAMA, "L4", {"given": {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.85}}),
-    "heads": (LLAMA, "L4", {"given": {"tensor_parallel_size": 3}}),
+    "two_ranks": (LLAMA_8B, "L4", {"given": {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.85}}),
+    "heads": (LLAMA_8B, "L4", {"given": {"tensor_parallel_size": 3}}),
     "pasted": (
-        LLAMA,
+        LLAMA_8B,
         "H100",
         {
             "argv": ("docker", "run", "vllm/vllm-openai:v0.19.0", "--model", "model"),
@@ -69,12 +58,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
             "version": "0.19.0",
         },
     ),
-    "goal_met": (LLAMA, "H100", {"goal": Goal(context=8192, concurrency=8)}),
-    "goal_out_of_reach": (LLAMA, "L4", {"goal": BEYOND, "gpus": 1}),
-    "unified": (LLAMA, "GB10", {}),
+    "goal_met": (LLAMA_8B, "H100", {"goal": Goal(context=8192, concurrency=8)}),
+    "goal_out_of_reach": (LLAMA_8B, "L4", {"goal": BEYOND, "gpus": 1}),
+    "unified": (LLAMA_8B, "GB10", {}),
     "unknown_architecture": (UNKNOWN, "H100", {}),
-    "unknown_option": (LLAMA, "H100", {"given": {"max_modellen": 4096, "swap_space": 4}}),
-    "frontier": (LLAMA, "L4", {"given": {"max_model_len": 4096}, "with_frontier": True, "gpus": 2}),
+    "unknown_option": (LLAMA_8B, "H100", {"given": {"max_modellen": 4096, "swap_space": 4}}),
+    "frontier": (LLAMA_8B, "L4", {"given": {"max_model_len": 4096}, "with_frontier": True, "gpus": 2}),
 }
 
 

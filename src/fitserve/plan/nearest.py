@@ -1,7 +1,6 @@
 """Where no settings serve the goal: the best that the devices can do, and what it would take."""
 
 from collections.abc import Iterator
-from math import floor
 from typing import Any
 
 import msgspec
@@ -11,16 +10,13 @@ from fitserve.memory.kv import KvCache, capacity, layer_specs
 from fitserve.plan.choices import meets
 from fitserve.plan.command import command_with
 from fitserve.plan.judge import Judged
+from fitserve.plan.moves.move import Scene
+from fitserve.plan.moves.values import NODE_DEVICES, free_share
 from fitserve.plan.request import Request, concurrency_at, judge_request
 from fitserve.plan.values import Choice, Nearest
-from fitserve.units import MIB, Quantity, Unknown
-
-_NODE_DEVICES = 8
-"""Devices that may be asked for where it is not known how many there are."""
+from fitserve.units import Quantity, Unknown
 
 _MOST_DEVICES = 64
-_HIGHEST_SHARE = 0.95
-_SPARE_BYTES = 128 * MIB
 _AMPLE = 1 << 40
 """Bytes of a cache in which what one more request takes shows."""
 
@@ -57,7 +53,7 @@ def find_nearest(request: Request, base: Judged) -> Nearest:
 def _settings(request: Request, base: Judged, wanted: int, *, eager: bool) -> Iterator[dict[str, Any]]:
     """Every number of the devices that are there, with the share asked for and with all that is likely to be free."""
     options = base.resolved.options
-    there = (request.gpus or _NODE_DEVICES) // options.pipeline_parallel_size
+    there = (request.gpus or NODE_DEVICES) // options.pipeline_parallel_size
     smallest = options.tensor_parallel_size
     for size in [smallest] + [size for size in _doubling(smallest) if size <= there]:
         changes: dict[str, Any] = {"tensor_parallel_size": size} if size != smallest else {}
@@ -84,11 +80,7 @@ def _free_share(request: Request, changes: dict[str, Any]) -> float | None:
     judged = _judged(request, changes)
     if judged is None or judged.resolved.options.kv_cache_memory_bytes is not None:
         return None
-    rank = judged.ranks[0]
-    taken = rank.used_before_bytes.high if isinstance(rank.used_before_bytes, Quantity) else 0
-    share = (
-        floor(min(_HIGHEST_SHARE, (rank.total_bytes - taken - _SPARE_BYTES) / rank.total_bytes) * 100) / 100
-    )
+    share = free_share(Scene(request=request, base=judged))
     return share if share > 0 else None
 
 
@@ -152,7 +144,7 @@ def _choice(request: Request, changes: dict[str, Any]) -> Choice | None:
 def _devices(request: Request, base: Judged, length: int) -> int | None:
     """The fewest devices beyond those that are there with which the goal is met, by doubling."""
     options = base.resolved.options
-    there = (request.gpus or _NODE_DEVICES) // options.pipeline_parallel_size
+    there = (request.gpus or NODE_DEVICES) // options.pipeline_parallel_size
     anywhere = msgspec.structs.replace(request, gpus=None)
     for size in _doubling(max(there, options.tensor_parallel_size)):
         changes: dict[str, Any] = {"tensor_parallel_size": size, "max_model_len": length}

@@ -48,6 +48,8 @@ The sampler's own rows were in the profile run too: with fewer of them the cache
 
 _LACK_MOST = 1.5
 _LACK_EXPECTED = 1.1
+"""How much more than was left a term that ran out of memory is taken to be: chosen, not measured."""
+
 _LEAST_LACK_BYTES = 128 * MIB
 
 

@@ -67,7 +67,7 @@ def lower_shares(scene: Scene) -> Iterator[float]:
 
 
 def _graphs_beside(scene: Scene) -> float:
-    """What the graphs take that is not reserved for them: half way between the expected and the most."""
+    """What the graphs take that is not reserved for them: half way between the expected and the most, which is a choice."""
     rank = scene.base.ranks[0]
     captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
     if not isinstance(captured, Quantity) or not isinstance(reserved, Quantity):
