@@ -3,6 +3,7 @@
 ``HF_TOKEN``, ``HF_HUB_OFFLINE``, ``HF_ENDPOINT`` and ``HF_HOME`` count as in every other tool of that ecosystem.
 """
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ def read_hub(model: str, revision: str | None = None, *, fetch: bool = True) -> 
             where=model,
             hint='install it (pip install "fitserve[hub]"), or give a local directory',
         ) from error
+    # What its retries say is said once, by the error.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         config = Path(hf_hub_download(model, "config.json", revision=revision, local_files_only=not fetch))
     except (EntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
