@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from fitserve.errors import InputError, MachineError
 from fitserve.report.record import Record
+from fitserve.store.inbox import leave
 from fitserve.store.journal import open_journal
 
 MakeRecord = Callable[..., Record]
@@ -111,20 +112,30 @@ def test_postgres_is_pruned_and_exported(url: str, make_record: MakeRecord, tmp_
         journal.open_log(digests[0])
 
 
-def test_machines_make_the_journal_at_once(url: str) -> None:
-    """Processes that are the first on a new database, all at the same time, make one journal and none fails."""
+def test_machines_make_the_journal_at_once(url: str, make_record: MakeRecord, tmp_path: Path) -> None:
+    """Processes that are the first on a new database, all at the same time, make one journal and none fails.
+
+    What was left beside it comes in with them, once.
+    """
     program = "from fitserve.store.journal import open_journal; open_journal()"
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     said = []
     for number in range(5):
         with admin.connect() as connection:
             connection.exec_driver_sql(f"CREATE DATABASE new{number}")
-        environ = {**os.environ, "FITSERVE_DB": url.replace("/postgres?", f"/new{number}?")}
+        environ = {
+            **os.environ,
+            "FITSERVE_DB": url.replace("/postgres?", f"/new{number}?"),
+            "FITSERVE_DATA_DIR": str(tmp_path),
+        }
+        for run in range(9):
+            leave(make_record(f"20260101-000000-{run:06x}"), None, environ)
         first = [
             subprocess.Popen([sys.executable, "-c", program], env=environ, stderr=subprocess.PIPE)
             for _ in range(4)
         ]
         said += [process.communicate()[1] for process in first]
+        assert 9 == len(open_journal(environ).latest(100))
 
     assert [b""] * 20 == said
 

@@ -45,3 +45,23 @@ def test_a_closed_connection_is_no_failure_of_the_server(
 
     assert ["connection-lost"] * failed == [kind for kind in kinds if kind is not None]
     assert sent == seen
+
+
+def test_a_server_that_ends_with_a_request_is_lost() -> None:
+    """A kept connection that breaks, and nobody takes another: the connection was lost, whoever asked on which one."""
+
+    async def ask() -> list[str | None]:
+        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(ANSWER)
+            await writer.drain()
+            await reader.readuntil(b"\r\n\r\n{}")
+            server.close()
+            writer.close()
+
+        server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, open_client(parse_target(f"http://127.0.0.1:{port}")) as client:
+            return [(await client.post("/v1/completions", b"{}", 5.0)).error_type for _ in range(3)]
+
+    assert [None, "connection-lost", "connection-refused"] == asyncio.run(ask())

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ from fitserve.store.place import inbox_folder
 
 if TYPE_CHECKING:
     from fitserve.store.journal import Journal
+
+BUSY_SECONDS = 5.0
+"""How long to wait for another process that is taking in the same."""
 
 LARGEST_LOG_BYTES = 8 << 20
 """A larger log is not copied: its record says where it was."""
@@ -48,21 +51,32 @@ def leave(record: Record, log: Path | None, environ: Mapping[str, str] = os.envi
 
 
 def take_in(journal: "Journal", environ: Mapping[str, str] = os.environ) -> None:
-    """Move what was left into the journal; what cannot be read stays where it is."""
+    """Move what was left into the journal, in one process at a time; what cannot be read or kept stays where it is."""
     folder = inbox_folder(environ)
-    for path in _left(folder):
-        log = path.with_suffix(".log")
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            record = record_from_json(path.read_bytes())
-            digest = _kept(journal, log) if log.exists() else None
-            journal.save(msgspec.structs.replace(record, logs={1: digest}) if digest else record)
+    if not _left(folder):
+        return
+    from filelock import FileLock, Timeout
+
+    with contextlib.suppress(OSError, Timeout), FileLock(folder.with_suffix(".lock"), timeout=BUSY_SECONDS):
+        for path in _left(folder):
+            log = path.with_suffix(".log")
+            try:
+                record = record_from_json(path.read_bytes())
+                digest = _kept(journal, log) if log.exists() else None
+            except (OSError, msgspec.MsgspecError):
+                continue
+            if log.exists() and digest is None:
+                return
+            if not journal.save(msgspec.structs.replace(record, logs={1: digest}) if digest else record):
+                return
             path.unlink(missing_ok=True)
             log.unlink(missing_ok=True)
 
 
-def _left(folder: Path) -> Iterator[Path]:
+def _left(folder: Path) -> list[Path]:
     with contextlib.suppress(OSError):
-        yield from sorted(folder.glob("*.json"))
+        return sorted(folder.glob("*.json"))
+    return []
 
 
 def _kept(journal: "Journal", log: Path) -> str | None:

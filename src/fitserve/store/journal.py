@@ -57,8 +57,8 @@ class Journal(Protocol):
     Saving never stops a run: what cannot be saved is said once on stderr, and the run goes on. Reading raises.
     """
 
-    def save(self, record: Record) -> None:
-        """Keep the record, in place of what was kept of the same run, in one transaction."""
+    def save(self, record: Record) -> bool:
+        """Keep the record, in place of what was kept of the same run, in one transaction; whether it is kept."""
 
     def keep_log(self, path: Path) -> str | None:
         """Keep a trial's log, once however often it is given; its digest, or None where it could not be kept."""
@@ -126,8 +126,9 @@ class NullJournal:
     def __init__(self, reason: MachineError) -> None:
         self.reason = reason
 
-    def save(self, record: Record) -> None:
-        """Nothing; it was said when the journal was opened."""
+    def save(self, record: Record) -> bool:
+        """Nothing is kept; it was said when the journal was opened."""
+        return False
 
     def keep_log(self, path: Path) -> str | None:
         """Nothing is kept."""
@@ -201,9 +202,8 @@ def open_journal(
     except UnwritableError as error:
         say(f"warning: this run is not saved: {error.what} ({error.where})")
         return NullJournal(error)
-    journal = SqlJournal(database, say=say)
-    take_in(journal, environ)
-    return journal
+    take_in(SqlJournal(database, say=_say_nothing), environ)
+    return SqlJournal(database, say=say)
 
 
 def open_journal_to_read(
@@ -224,7 +224,7 @@ def open_journal_to_read(
     database = Database(place, busy_seconds=busy_seconds)
     try:
         database.prepare()
-        take_in(SqlJournal(database, say=say_on_stderr), environ)
+        take_in(SqlJournal(database, say=_say_nothing), environ)
     except UnwritableError:
         if place.path is None or not _has_content(place.path):
             raise
@@ -236,6 +236,10 @@ def open_journal_to_read(
             database = Database(place, busy_seconds=busy_seconds, read_only=True)
         database.check()
     return SqlJournal(database, say=say_on_stderr)
+
+
+def _say_nothing(line: str) -> None:
+    """What is left beside the journal stays there and is tried again: no word for this run's user."""
 
 
 def _copied(place: Place, path: Path) -> Place:

@@ -42,13 +42,15 @@ class SqlJournal:
         self._say = say
         self._has_complained = False
 
-    def save(self, record: Record) -> None:
-        """Keep the record, in place of what was kept of the same run."""
+    def save(self, record: Record) -> bool:
+        """Keep the record, in place of what was kept of the same run; whether it is kept."""
         try:
             with self._database.writing() as connection:
                 _replace(connection, storable(record))
         except MachineError as error:
             self._complain(f"this run could not be saved: {error.what} ({error.where})")
+            return False
+        return True
 
     def keep_log(self, path: Path) -> str | None:
         """Keep a log once; its digest."""

@@ -160,13 +160,19 @@ class Client:
         """
         import aiohttp
 
+        lost: aiohttp.ClientError | None = None
         while True:
             progress.reused = False
             try:
                 return await self._exchange(request, progress)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            except aiohttp.ClientConnectorError as error:
+                if lost is None:
+                    raise
+                raise lost from error  # nobody takes a new connection: the server ended with this request
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if not progress.reused or progress.status is not None:
                     raise
+                lost = error
 
     async def _exchange(self, request: _Request, progress: Progress) -> Answer:
         headers = {"Content-Type": "application/json"} if request.body is not None else None
