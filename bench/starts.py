@@ -80,6 +80,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_case(case: Case, place: int, keep: Path | None) -> Result:
     """Let ``fix`` work on a case."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"case-{case.number}-", dir=keep))
     neighbours: list[subprocess.Popen[bytes]] = []
     began = time.monotonic()
