@@ -118,6 +118,32 @@ def test_a_goal_that_a_device_cannot_hold_takes_another_one(case: Case) -> None:
     assert one.reachable.startswith("at best 2 at once of ")
 
 
+PINNED = """\
+(APIServer pid=1) INFO 11-30 09:13:01 [utils.py:253] non-default args: {{'kv_cache_memory_bytes': 536870912, 'max_model_len': {length}}}
+(EngineCore pid=12) ERROR 11-30 09:13:42 [core.py:935] ValueError: To serve at least one request with the models's max seq \
+len ({length}), ({needed} GiB KV cache is needed, which is larger than the available KV cache memory (0.5 GiB). Based on \
+the available memory, the estimated maximum model length is 4096. Try increasing `gpu_memory_utilization` or decreasing \
+`max_model_len` when initializing the engine.
+"""
+
+
+def test_a_cache_that_was_set_by_hand_is_as_large_as_the_goal_needs(case: Case) -> None:
+    """Not as many requests of the whole context: the goal is several shorter ones, and one change does."""
+    log = (HEAD + LOADED + PINNED).format(version="0.19.0", length=65536, needed="8.0")
+    words = (
+        "--max-model-len",
+        "65536",
+        "--kv-cache-memory-bytes",
+        str(1 << 29),
+        *"--gpu-memory-utilization 0.5".split(),
+    )
+    choice = case.choice(log, *words, gpu="H100", goal_context=16384, goal_concurrency=16)
+
+    assert choice.advice is not None
+    assert (choice.advice.flag, choice.advice.to) == ("kv_cache_memory_bytes", 16384 * 16 * 131072)
+    assert "will be needed too" not in choice.advice.why
+
+
 def test_answers_change_only_where_that_is_allowed(case: Case) -> None:
     """An fp8 cache would do; it is taken when it may be."""
     log = short_cache(65536, left=4.89)

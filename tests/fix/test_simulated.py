@@ -155,3 +155,18 @@ def test_a_dry_run_foresees_the_changes(case: Case) -> None:
     assert (0, "fix-plan") == (code, answer["kind"])
     assert answer["forecast"]["cause"] == "kv-cache-smaller-than-context"
     assert answer["forecast"]["changes"][0]["flag"] == "gpu_memory_utilization"
+
+
+def test_a_start_that_served_too_little_corrects_the_next(case: Case) -> None:
+    """What a served start has printed of its memory counts as much as what a failed one has."""
+    code, answer = case.fix(
+        "--goal-context 16384",
+        "--max-model-len 4096",
+        device="RTX 4090",
+        model="Qwen/Qwen3-8B",
+    )
+
+    assert (0, [("request-too-long", None), (None, "max_model_len")]) == (code, story(answer))
+    printed = answer["trials"][1]["memory"]["printed"]["kv_tokens"]
+    predicted = answer["trials"][1]["change"]["predicted"]["kv_tokens"]
+    assert predicted == pytest.approx(printed, rel=0.005)

@@ -12,6 +12,7 @@ from fitserve.facts.model_config import parse_config
 from fitserve.plan.judge import Judged
 from fitserve.plan.observed import Observed
 from fitserve.plan.request import Request, judge_request
+from fitserve.plan.search import Level, level
 from fitserve.units import GIB, Quantity
 from tests.plan.test_make import LLAMA_8B, device
 
@@ -59,6 +60,15 @@ def test_the_same_settings_give_the_printed_cache(cache: float) -> None:
 
     assert expected == pytest.approx(cache, abs=0.006)
     assert high - low < 0.05
+
+
+def test_an_estimate_that_a_release_does_not_take_is_not_taken() -> None:
+    """0.19 prints what it thinks that graphs need, and takes nothing from the cache for it."""
+    requested = 0.9 * device("H100").total_bytes / GIB
+    cache = requested - 14.99 - 0.3
+
+    found = cache_gib(judged(shown(f"{cache:.2f}", weights="14.99", cuda_graph="0.75")))[1]
+    assert found == pytest.approx(cache, abs=0.006)
 
 
 def test_a_larger_share_adds_exactly_its_bytes() -> None:
@@ -110,9 +120,36 @@ def test_a_start_that_ran_out_of_memory_is_not_called_a_start_again(
     blind = judged(None, gpu)
     observed = Observed(source="serve.log", given=START, failed=cause)
 
-    assert blind.verdict == "starts"
-    assert judged(observed, gpu).verdict != "starts"
-    assert judged(observed, gpu, **{setting: to}).verdict != "does-not-start"
+    assert (blind.verdict, level(blind, request(None, gpu))) == ("starts", Level.CONFIDENT)
+    again = judged(observed, gpu)
+    assert again.verdict != "starts"
+    assert level(again, request(observed, gpu)) > Level.EXPECTED
+    changed = judged(observed, gpu, **{setting: to})
+    assert changed.verdict != "does-not-start"
+    assert level(changed, request(observed, gpu)) < Level.NO
+
+
+def test_room_that_the_sampler_lacked_is_not_that_of_the_graphs() -> None:
+    """The graphs were captured and printed; a smaller share gives the sampler what it lacked, fewer sequences do not."""
+    observed = Observed(
+        source="serve.log",
+        given=START | {"max_num_seqs": 1024, "gpu_memory_utilization": 0.98},
+        terms={
+            "weights_bytes": Quantity.printed_gib("14.99", "line 7"),
+            "captured_bytes": Quantity.printed_gib("1.50", "line 12"),
+        },
+        kv_cache_bytes=Quantity.printed_gib("56.00", "line 9"),
+        failed="sampler-warmup-oom",
+        missing_bytes=GIB // 4,
+    )
+    as_it_was = {"max_num_seqs": 1024, "gpu_memory_utilization": 0.98}
+
+    def level_with(**changes: Any) -> Level:
+        return level(judged(observed, **{**as_it_was, **changes}), request(observed))
+
+    assert level_with(gpu_memory_utilization=0.94) == Level.CONFIDENT
+    assert level_with() > Level.EXPECTED
+    assert level_with(max_num_seqs=512) > Level.EXPECTED
 
 
 def test_weights_that_did_not_fit_do_not_fit_again() -> None:

@@ -16,7 +16,7 @@ from fitserve.fix.question import question
 from fitserve.memory.history import NEWEST
 from fitserve.plan.from_launch import image_release
 from fitserve.plan.request import judge_request
-from fitserve.plan.search import GOAL_NOT_MET, Level, level
+from fitserve.plan.search import Level, cause_now, level, problem_now
 from fitserve.trial.choice import Try, change_of, changed, tries
 from fitserve.trial.devices import visible_devices
 from fitserve.trial.outcome import Change
@@ -76,10 +76,9 @@ def forecast(launch: Launch, options: Options, environ: Mapping[str, str] = os.e
         if judged.unknown is not None:
             return judged.unknown
         serves = level(judged, asked.request) == Level.CONFIDENT
-        cause = None if serves else judged.problem.cause if judged.problem else GOAL_NOT_MET
-        message = (
-            judged.problem.message if judged.problem else "" if serves else "it serves less than the goal"
-        )
+        problem = problem_now(judged)
+        cause = None if serves else cause_now(judged)
+        message = problem.message if problem else "" if serves else "it serves less than the goal"
         first = first or Forecast(
             vllm_version=version,
             verdict=judged.verdict,

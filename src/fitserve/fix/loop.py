@@ -310,7 +310,7 @@ class _Loop:
         if verification.passed:
             return msgspec.structs.replace(trial, cause=None)
         said = attempt.diagnosis("failed")
-        diagnosis = said if said.failed else cause_of_failed_checks(verification, self.options)
+        diagnosis = said if said.failed else cause_of_failed_checks(verification, self.options, said)
         return msgspec.structs.replace(trial, cause=diagnosis.cause, diagnosis=diagnosis)
 
     def _grown(self, proven: Launch) -> Launch:

@@ -51,8 +51,14 @@ def prove(attempt: Attempt, options: Options, progress: Progress) -> Verificatio
     )
 
 
-def cause_of_failed_checks(verification: Verification, options: Options) -> Diagnosis:
-    """What the failed checks say where the server's log says nothing."""
+def cause_of_failed_checks(verification: Verification, options: Options, said: Diagnosis) -> Diagnosis:
+    """What the failed checks say where the server's log says nothing of a failure.
+
+    Args:
+        verification: the checks.
+        options: what was wanted.
+        said: what the log says: the settings and the memory of the start that served.
+    """
     failed = [check for check in verification.checks if check.passed is False]
     first = failed[0]
     cause = _cause(first)
@@ -64,7 +70,9 @@ def cause_of_failed_checks(verification: Verification, options: Options) -> Diag
         confidence="certain" if cause in _STAGES else "possible",
         message=f"the check {first.name} failed: {first.actual}; expected {first.expected}",
         evidence=[Evidence(0, f"{check.name}: {check.actual}") for check in failed],
-        vllm_version=verification.server_version,
+        vllm_version=verification.server_version or said.vllm_version,
+        settings=said.settings,
+        budget=said.budget,
         advice=_advice(cause, verification, options),
     )
 

@@ -45,6 +45,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
         allocator_bytes: tails of the weights' blocks and copies of weights, which vLLM's log counts as weights.
         kv_cache_bytes: what is left; below 0 where nothing is.
         captured_bytes: what the graphs take when they are captured.
+        step_bytes: what a step of requests, or the sampler's warm-up, takes beside cache and graphs: at most the profile run's peak.
         used_before_bytes: what the device holds when vLLM first looks.
         stage: its pipeline stage.
         parameter_bytes: the parameters among the weights, as vLLM's classes allocate them; none is offloaded yet.
@@ -59,6 +60,7 @@ class RankBudget(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graph_bytes: Size
     kv_cache_bytes: Size
     captured_bytes: Size
+    step_bytes: Size
     used_before_bytes: Size
     allocator_bytes: Size
     stage: int = 0
@@ -115,7 +117,10 @@ def rank_budgets(
             active = known.get("activation_bytes", active)
             held = known.get("weights_bytes", held)
             params = weights if isinstance(weights, Unknown) else weights[rank].param_bytes
-            found.append(_budget((rank, stage), resolved, (held, params), active, fixed))
+            step = known.get("step_bytes", active)
+            found.append(
+                _budget((rank, stage), resolved, (held, params), active, {**fixed, "step_bytes": step})
+            )
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from fitserve.memory.overhead.cpu import is_cpu
 from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import Resolved, is_multimodal
 from fitserve.plan.refusals import refusals
-from fitserve.units import Quantity, gib
+from fitserve.units import Quantity, Size, gib
 
 _AMPERE = (8, 0)
 _VOLTA = (7, 0)
@@ -57,6 +57,26 @@ def memory_problems(resolved: Resolved, ranks: Sequence[RankBudget]) -> Iterator
             if problem is not None:
                 yield problem
                 break
+
+
+def serving_problem(resolved: Resolved, ranks: Sequence[RankBudget]) -> Problem | None:
+    """What a started server has no memory for: a full step beside cache and graphs, whose room is not reserved.
+
+    No start fails of it: the first long prompt does, or where the sampler is warmed up that.
+    """
+    if is_cpu(resolved.options.device):
+        return None
+    for rank in ranks:
+        problem = _beside_cache(
+            "serving-oom",
+            resolved,
+            rank,
+            (rank.captured_bytes, rank.step_bytes),
+            "weights, KV cache, captured graphs and a full step are larger than the device",
+        )
+        if problem is not None:
+            return problem
+    return None
 
 
 def _options(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
@@ -215,14 +235,17 @@ def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
 
 def _capture(resolved: Resolved, rank: RankBudget) -> Problem | None:
     """Graphs are captured beside weights and cache; what the activations had is free then."""
+    words = "weights, KV cache and captured graphs are larger than the device"
+    return _beside_cache("graph-capture-oom", resolved, rank, (rank.captured_bytes,), words)
+
+
+def _beside_cache(
+    cause: str, resolved: Resolved, rank: RankBudget, sizes: tuple[Size, ...], words: str
+) -> Problem | None:
+    """What is needed beside weights and cache, against the device."""
     cache = rank.kv_cache_bytes
     if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
     outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, resolved)
-    fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside, rank.captured_bytes)
-    return _compared(
-        "graph-capture-oom",
-        rank,
-        lambda choose: fixed(choose) + cache.expected,
-        "weights, KV cache and captured graphs are larger than the device",
-    )
+    fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside, *sizes)
+    return _compared(cause, rank, lambda choose: fixed(choose) + cache.expected, words)

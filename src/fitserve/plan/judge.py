@@ -10,7 +10,7 @@ from fitserve.memory.kv import KvCache, LayerSpec, Refusal, capacity, layer_spec
 from fitserve.memory.options import EngineOptions
 from fitserve.memory.resolve import Resolved
 from fitserve.memory.weights.ranks import RankWeights
-from fitserve.plan.checks import Problem, config_problems, memory_problems
+from fitserve.plan.checks import Problem, config_problems, memory_problems, serving_problem
 from fitserve.plan.values import Verdict
 from fitserve.units import GIB, Quantity, Unknown, gib
 
@@ -40,6 +40,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         caches: the cache with the least, the expected and the most memory that is likely.
         verdict: whether it starts.
         problem: what keeps it from starting, or might.
+        serving: what a server that has started has no memory for, or might have none.
     """
 
     resolved: Resolved
@@ -47,6 +48,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     caches: tuple[KvCache | Refusal | Unknown, ...]
     verdict: Verdict
     problem: Problem | None
+    serving: Problem | None = None
 
     @property
     def cache(self) -> KvCache | Refusal | Unknown:
@@ -100,8 +102,18 @@ def judge(
     cache_problem = _cache_problem(resolved, ranks, found)
     if cache_problem is not None:
         problems.insert(_place(problems), cache_problem)
+    serving = serving_problem(resolved, ranks)
+    if serving is not None and serving.expected and _has_failed_before(ranks):
+        problems.append(msgspec.structs.replace(serving, sure=False))
     verdict, problem = _verdict(problems, _unknown(ranks, found))
-    return Judged(resolved=resolved, ranks=ranks, caches=found, verdict=verdict, problem=problem)
+    return Judged(
+        resolved=resolved,
+        ranks=ranks,
+        caches=found,
+        verdict=verdict,
+        problem=problem,
+        serving=serving,
+    )
 
 
 def stage_sizes(ranks: Sequence[RankBudget], end: int) -> list[int] | Unknown:
@@ -148,6 +160,11 @@ def _fitted(
     options = msgspec.structs.replace(resolved.options, max_model_len=found.estimated_max_model_len)
     sources = {**resolved.sources, "max_model_len": "the longest that fits"}
     return msgspec.structs.replace(resolved, options=options, sources=sources)
+
+
+def _has_failed_before(ranks: Sequence[RankBudget]) -> bool:
+    """True where an earlier start has run out of memory beside its cache and graphs: what a step takes is its figure."""
+    return any(rank.step_bytes != rank.activation_bytes for rank in ranks)
 
 
 def _place(problems: Sequence[Problem]) -> int:

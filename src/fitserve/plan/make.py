@@ -219,6 +219,8 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         notes.append(
             f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
         )
+    if judged.serving is not None and judged.serving.expected and judged.problem is None:
+        notes.append(f"the first full batch may run out of memory: {judged.serving.message}")
     if options.device.unified:
         notes.append("the device shares the host's memory: what other programs use counts")
     return notes

@@ -15,7 +15,7 @@ from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import Resolved
 from fitserve.units import MIB, Quantity, Size
 
-_SCALED = ("activation_bytes", "cuda_graph_bytes", "captured_bytes")
+_SCALED = ("activation_bytes", "cuda_graph_bytes", "captured_bytes", "step_bytes")
 """Terms that change by a factor; the others change by a sum."""
 
 _UNNAMED = ("activation_bytes", "non_torch_bytes")
@@ -27,24 +27,19 @@ _FAILED_TERM = {
     "multimodal-profile-oom": "activation_bytes",
     "kv-allocation-oom": "used_before_bytes",
     "graph-capture-oom": "captured_bytes",
-    "sampler-warmup-oom": "captured_bytes",
-    "serving-oom": "captured_bytes",
+    "sampler-warmup-oom": "step_bytes",
+    "serving-oom": "step_bytes",
 }
-"""The term that was too large where a start ran out of memory; the sampler and requests need their memory beside the cache."""
+"""The term that was too large where a start ran out of memory."""
 
 _BESIDE: dict[str, tuple[str, ...]] = {
     "weights_bytes": (),
     "activation_bytes": ("weights_bytes", "allocator_bytes"),
     "used_before_bytes": ("weights_bytes", "allocator_bytes", "non_torch_bytes", "kv_cache_bytes"),
     "captured_bytes": ("weights_bytes", "allocator_bytes", "non_torch_bytes", "kv_cache_bytes"),
+    "step_bytes": ("weights_bytes", "allocator_bytes", "non_torch_bytes", "kv_cache_bytes", "captured_bytes"),
 }
 """What the device holds when a term runs out of memory, besides what was used before the start."""
-
-_GROWS_WITH = {"sampler-warmup-oom": None, "serving-oom": "max_num_batched_tokens"}
-"""What a failure's memory beside the cache grows with, where that is not the graphs.
-
-The sampler's own rows were in the profile run too: with fewer of them the cache grows by as much, and as little is left.
-"""
 
 _LACK_MOST = 1.5
 _LACK_EXPECTED = 1.1
@@ -74,7 +69,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carried_over(
-    observed: Observed, then: RankBudget, now: RankBudget, resolved_then: Resolved, resolved_now: Resolved
+    observed: Observed, then: RankBudget, now: RankBudget, resolved_then: Resolved
 ) -> dict[str, Quantity]:
     """The terms of a budget as the earlier start corrects them, by name.
 
@@ -83,14 +78,12 @@ def carried_over(
         then: the model's budget for its settings.
         now: the model's budget for the settings in question.
         resolved_then: the settings of the earlier start.
-        resolved_now: the settings in question.
     """
     shown = dict(observed.terms)
+    if isinstance(then.cuda_graph_bytes, Quantity) and then.cuda_graph_bytes.high == 0:
+        shown.pop("cuda_graph_bytes", None)  # an estimate that was printed, and not taken from the cache
     shown |= _unnamed(observed, shown, then, resolved_then)
-    lack = _lack(observed, shown, then, resolved_then)
-    is_apart = observed.failed in _GROWS_WITH
-    if not is_apart:
-        shown |= lack
+    shown |= _lack(observed, shown, then, resolved_then)
     found = {}
     for name, size in shown.items():
         before, after = _modelled(name, then), _modelled(name, now)
@@ -98,23 +91,7 @@ def carried_over(
             found[name] = _carried(name, size, before, after)
         elif name == "weights_bytes":
             found[name] = size
-    if is_apart and lack:
-        setting = _GROWS_WITH[observed.failed or ""]
-        now_then = (resolved_now.options, resolved_then.options)
-        ratio = 1.0 if setting is None else getattr(now_then[0], setting) / getattr(now_then[1], setting)
-        found["captured_bytes"] = _beside(
-            lack["captured_bytes"], then.captured_bytes, now.captured_bytes, ratio
-        )
     return found
-
-
-def _beside(lack: Quantity, then: Size, now: Size, ratio: float) -> Quantity:
-    """What is needed beside the cache: the graphs, and what else the failure needed, by how its setting changes."""
-    before, after = (size.expected if isinstance(size, Quantity) else 0 for size in (then, now))
-    low, expected, high = (
-        after + round(max(0, size - before) * ratio) for size in (lack.low, lack.expected, lack.high)
-    )
-    return Quantity(low=low, expected=expected, high=high, basis="estimated", source=lack.source)
 
 
 def _modelled(name: str, rank: RankBudget) -> Size:
@@ -186,14 +163,14 @@ def _lack(
     if "weights_bytes" in shown:
         sizes = [size for size in sizes if size is not then.allocator_bytes]
     if "kv_cache_bytes" in _BESIDE[name] and observed.kv_cache_bytes is not None:
-        sizes[-1] = observed.kv_cache_bytes
+        sizes = [observed.kv_cache_bytes if size is then.kv_cache_bytes else size for size in sizes]
     if name != "used_before_bytes":
         sizes.append(shown.get("used_before_bytes", then.used_before_bytes))
     if not all(isinstance(size, Quantity) for size in sizes):
         return {}
     least = then.total_bytes - sum(size.expected for size in sizes if isinstance(size, Quantity))
-    guess = getattr(then, name)
-    if least <= 0 or not isinstance(guess, Quantity) or guess.expected > least:
+    guess = shown.get("activation_bytes", then.step_bytes) if name == "step_bytes" else getattr(then, name)
+    if least <= 0 or not isinstance(guess, Quantity) or guess.expected > least + observed.missing_bytes:
         return {}
     least += observed.missing_bytes
     expected = max(round(least * _LACK_EXPECTED), least + max(_LEAST_LACK_BYTES, 2 * observed.missing_bytes))

@@ -155,7 +155,7 @@ def measured_terms(request: Request, resolved: Resolved) -> dict[str, Quantity]:
     now = _rank_budgets(request, resolved)[0]
     found: dict[str, Quantity] = {}
     for observed, (then, budget) in zip(request.observed, request.observed_starts, strict=True):
-        found |= carried_over(observed, budget, now, then, resolved)
+        found |= carried_over(observed, budget, now, then)
     return found
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from fitserve.diagnose.finding import Cost
 from fitserve.errors import FitserveError
+from fitserve.plan.checks import Problem
 from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Move, Scene
 from fitserve.plan.moves.table import MOVES
@@ -69,6 +70,10 @@ def level(judged: Judged, request: Request) -> Level:
 
 
 def _starts(judged: Judged, end: int) -> bool:
+    """True where it starts, and has room for a full step then."""
+    serving = judged.serving
+    if serving is not None and (serving.sure if end == Level.POSSIBLE else serving.expected):
+        return False
     if judged.verdict != "cannot-tell" or end == Level.CONFIDENT:
         return judged.verdict == "starts"
     if judged.unknown is not None:
@@ -90,7 +95,15 @@ def _holds(judged: Judged, request: Request, end: int) -> bool:
 
 def cause_now(judged: Judged) -> str:
     """Why a start would not serve the goal."""
-    return judged.problem.cause if judged.problem is not None else GOAL_NOT_MET
+    problem = problem_now(judged)
+    return GOAL_NOT_MET if problem is None else problem.cause
+
+
+def problem_now(judged: Judged) -> Problem | None:
+    """What keeps a start from succeeding, or what it has succeeded for from being served; None where nothing does."""
+    if judged.problem is not None or judged.serving is None:
+        return judged.problem
+    return judged.serving if judged.serving.expected else None
 
 
 def single_moves(

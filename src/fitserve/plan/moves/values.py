@@ -10,8 +10,10 @@ from fitserve.errors import InputError
 from fitserve.memory.history import at_least, has_flag, reserves_graphs
 from fitserve.memory.kv import KvCache, Refusal
 from fitserve.memory.resolve import is_multimodal
+from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Scene
-from fitserve.units import GIB, MIB, Quantity
+from fitserve.plan.request import judge_request
+from fitserve.units import GIB, MIB, Quantity, Size
 
 HIGHEST_SHARE = 0.95
 """Above it, what vLLM does not count no longer finds room beside the cache."""
@@ -60,19 +62,26 @@ def lower_shares(scene: Scene) -> Iterator[float]:
     options = scene.base.resolved.options
     if options.kv_cache_memory_bytes is not None:
         return
-    free = free_share(scene) - _graphs_beside(scene) / scene.base.ranks[0].total_bytes
+    free = free_share(scene) - _beside_share(scene) / scene.base.ranks[0].total_bytes
     most = min(ceil(options.gpu_memory_utilization * 100) - 1, floor(free * 100))
     for hundredth in range(most, round(_LOWEST_SHARE * 100) - 1, -1):
         yield hundredth / 100
 
 
-def _graphs_beside(scene: Scene) -> float:
-    """What the graphs take that is not reserved for them: half way between the expected and the most, which is a choice."""
+def _beside_share(scene: Scene) -> float:
+    """What graphs and a step take that the share does not hold: half way between the expected and the most, which is a choice."""
     rank = scene.base.ranks[0]
-    captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
-    if not isinstance(captured, Quantity) or not isinstance(reserved, Quantity):
-        return 0
-    return max(0, (captured.expected + captured.high) / 2 - reserved.expected)
+    graphs = _half_way(rank.captured_bytes) - _expected(rank.cuda_graph_bytes)
+    step = _half_way(rank.step_bytes) - _half_way(rank.activation_bytes)
+    return max(0, graphs) + max(0, step)
+
+
+def _expected(size: Size) -> int:
+    return size.expected if isinstance(size, Quantity) else 0
+
+
+def _half_way(size: Size) -> float:
+    return (size.expected + size.high) / 2 if isinstance(size, Quantity) else 0
 
 
 def _hundredths(first: int, last: int) -> Iterator[float]:
@@ -240,13 +249,22 @@ def unpinned_blocks(scene: Scene) -> Iterator[None]:
 
 
 def _needed_bytes(scene: Scene) -> int | None:
-    """The cache that the goal needs: for one request as vLLM says, for several in proportion."""
-    cache = scene.base.cache
-    wanted = scene.request.goal.concurrency or 1
+    """The cache that the goal needs: one request of the context as vLLM says, several of the goal's in proportion."""
+    goal, now = scene.request.goal, scene.base.resolved.options.max_model_len or 0
+    whole = _bytes_of_one(scene.base)
+    if goal.concurrency is None or goal.context is None or goal.context >= now:
+        return None if whole is None else whole * (goal.concurrency or 1)
+    shorter = _bytes_of_one(judge_request(scene.request, {"max_model_len": goal.context}))
+    return None if whole is None or shorter is None else max(whole, shorter * goal.concurrency)
+
+
+def _bytes_of_one(judged: Judged) -> int | None:
+    """The cache that one request of the whole context needs."""
+    cache = judged.cache
     if isinstance(cache, Refusal):
-        return cache.needed_bytes * wanted
+        return cache.needed_bytes
     if isinstance(cache, KvCache) and cache.max_concurrency > 0:
-        return ceil(cache.num_blocks * cache.bytes_per_block * wanted / cache.max_concurrency)
+        return ceil(cache.num_blocks * cache.bytes_per_block / cache.max_concurrency)
     return None
 
 
