@@ -162,9 +162,17 @@ def test_a_wrong_name_is_a_cause(tool: Any, port: int) -> None:
     assert "model-name-unknown" == answer["trials"][0]["cause"]
 
 
+def test_what_the_goal_rules_out_is_never_started(tool: Any, port: int) -> None:
+    """A command that allows less than the goal has it from the first start on, as that trial's one change."""
+    short = ["vllm", "serve", "org/model", "--port", str(port), "--max-model-len", "2k"]
+    code, answer = tool.fix("--goal-context", "4000", launch=short)
+
+    assert (0, [("max_model_len", 4000)]) == (code, changes(answer))
+
+
 def test_a_context_below_the_goal_is_a_cause(tool: Any, port: int) -> None:
     """A server that starts with less than the goal is started again with it."""
-    short = ["vllm", "serve", "org/model", "--port", str(port), "--max-model-len", "2k"]
+    short = ["env", "FAKE_MAX_MODEL_LEN=2000", "vllm", "serve", "org/model", "--port", str(port)]
     code, answer = tool.fix("--goal-context", "4000", launch=short)
 
     assert (0, [None, ("max_model_len", 4000)]) == (code, changes(answer))

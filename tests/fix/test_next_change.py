@@ -135,7 +135,8 @@ def test_a_cache_that_was_set_by_hand_is_as_large_as_the_goal_needs(case: Case) 
         "65536",
         "--kv-cache-memory-bytes",
         str(1 << 29),
-        *"--gpu-memory-utilization 0.5".split(),
+        "--gpu-memory-utilization",
+        "0.5",
     )
     choice = case.choice(log, *words, gpu="H100", goal_context=16384, goal_concurrency=16)
 

@@ -160,13 +160,40 @@ def test_a_dry_run_foresees_the_changes(case: Case) -> None:
 def test_a_start_that_served_too_little_corrects_the_next(case: Case) -> None:
     """What a served start has printed of its memory counts as much as what a failed one has."""
     code, answer = case.fix(
-        "--goal-context 16384",
-        "--max-model-len 4096",
+        "--goal-context 14336 --goal-concurrency 3",
+        "--max-model-len 16384",
         device="RTX 4090",
         model="Qwen/Qwen3-8B",
     )
 
-    assert (0, [("request-too-long", None), (None, "max_model_len")]) == (code, story(answer))
+    assert (0, [("preemption-thrash", None), (None, "gpu_memory_utilization")]) == (code, story(answer))
     printed = answer["trials"][1]["memory"]["printed"]["kv_tokens"]
     predicted = answer["trials"][1]["change"]["predicted"]["kv_tokens"]
     assert predicted == pytest.approx(printed, rel=0.005)
+
+
+def test_a_dry_run_begins_with_what_the_goal_rules_out(case: Case) -> None:
+    """The first start has the goal's context; the changes after it are those that are expected then."""
+    code, answer = case.fix(
+        "--dry-run --vllm-version 0.19.0 --goal-context 16384",
+        "--max-model-len 4096 --gpu-memory-utilization 0.75",
+        device="RTX 4090",
+        model="Qwen/Qwen3-8B",
+    )
+
+    assert (0, "max_model_len", 16384) == (code, answer["change"]["flag"], answer["change"]["to"])
+    assert "--max-model-len 16384" in answer["command"]
+    assert "gpu_memory_utilization" == answer["forecast"]["changes"][0]["flag"]
+
+
+def test_fewer_sequences_than_the_goal_are_never_started(case: Case) -> None:
+    """As many requests as are to run at once may run from the first start on."""
+    code, answer = case.fix(
+        "--goal-concurrency 6",
+        "--max-num-seqs 4 --max-model-len 4096",
+        device="RTX 4090",
+        model="Qwen/Qwen3-8B",
+    )
+
+    assert (0, [(None, "max_num_seqs")]) == (code, story(answer))
+    assert 6 == answer["trials"][0]["change"]["to"]

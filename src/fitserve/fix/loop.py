@@ -12,6 +12,7 @@ from fitserve.diagnose.finding import Advice, Diagnosis
 from fitserve.errors import FitserveError
 from fitserve.facts.command import Launch, shown
 from fitserve.facts.find_launch import find_launch
+from fitserve.fix.goal import towards_goal
 from fitserve.fix.grow import growth
 from fitserve.fix.isolate import concluded, experiment
 from fitserve.fix.keeper import Keeper
@@ -202,6 +203,8 @@ class _Loop:
                 return None
             launch = checked_launch(step.launch, self.environ, self.progress)
             step = msgspec.structs.replace(step, launch=launch)
+            if not self.keeper.record.trials:
+                step = self._towards_goal(step)
             diagnosis = self._attempt(step, on_served)
         while diagnosis is not None:
             following = self._next(step.launch, diagnosis)
@@ -216,6 +219,14 @@ class _Loop:
             else:
                 step, diagnosis = following, failed
         return None if self.keeper.record.outcome == "not-reached" else step.launch
+
+    def _towards_goal(self, step: _Step) -> _Step:
+        """The first step, with the setting that the goal rules out changed to it."""
+        advice = towards_goal(step.launch, self.options.bounds)
+        change = None if advice is None else change_of(step.launch, advice)
+        if advice is None or change is None or (self.confirm is not None and not self.confirm(change)):
+            return step
+        return _Step(launch=changed(step.launch, advice), change=change)
 
     def _next(self, launch: Launch, diagnosis: Diagnosis) -> _Step | None:
         """The next command and its one change; None where the run has ended."""

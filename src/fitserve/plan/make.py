@@ -1,5 +1,6 @@
 """From a request to its plan."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -191,7 +192,7 @@ def _longest(judged: Judged) -> Size:
 
 
 def _notes(request: Request, judged: Judged) -> list[str]:
-    rank, options = judged.ranks[0], judged.resolved.options
+    options = judged.resolved.options
     notes = []
     if release(request.version) > release(NEWEST):
         notes.append(f"vLLM {request.version} is newer than what is known here: the rules of {NEWEST} count")
@@ -209,18 +210,21 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         kernel = unsure_blocks(request.checkpoint.config, options, judged.cache.block_size)
         if kernel:
             notes.append(f"where {kernel} is installed, blocks are of 64 tokens: a few fewer fit")
-    captured, reserved = rank.captured_bytes, rank.cuda_graph_bytes
+    notes += _beside_cache(judged)
+    if options.device.unified:
+        notes.append("the device shares the host's memory: what other programs use counts")
+    return notes
+
+
+def _beside_cache(judged: Judged) -> Iterator[str]:
+    """What needs memory that nothing is reserved for."""
+    captured, reserved = judged.ranks[0].captured_bytes, judged.ranks[0].cuda_graph_bytes
     if (
         isinstance(captured, Quantity)
         and isinstance(reserved, Quantity)
         and captured.expected
         and not reserved.expected
     ):
-        notes.append(
-            f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
-        )
+        yield f"CUDA graphs take about {gib(captured.expected)} beside the KV cache; this release reserves nothing for them"
     if judged.serving is not None and judged.serving.expected and judged.problem is None:
-        notes.append(f"the first full batch may run out of memory: {judged.serving.message}")
-    if options.device.unified:
-        notes.append("the device shares the host's memory: what other programs use counts")
-    return notes
+        yield f"the first full batch may run out of memory: {judged.serving.message}"
