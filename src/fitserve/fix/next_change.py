@@ -181,11 +181,9 @@ def _first(found: Candidate, request: Request, raised: Request, cause: str) -> A
             why=f"the goal's context; {_expected(found, raised)}",
             predicted=_predicted(found.judged),
         )
-    move, alone = found.moves[0], found.judged
-    for each in reversed(found.moves):
-        judged = judge_request(request, {each.flag: found.changes[each.flag]})
-        if each is found.moves[0] or cause_now(judged) != cause:
-            move, alone = each, judged
+    alone = [judge_request(request, {each.flag: found.changes[each.flag]}) for each in found.moves]
+    at = next((at for at, judged in enumerate(alone) if cause_now(judged) != cause), 0)
+    move = found.moves[at]
     value = found.changes[move.flag]
     before = request.given.get(move.flag, getattr(resolve_request(request).options, move.flag, None))
     further = [each for each in found.moves if each is not move]
@@ -200,7 +198,7 @@ def _first(found: Candidate, request: Request, raised: Request, cause: str) -> A
         direction=_direction(before, value),
         cost=cost_of(move, request),
         why=f"{move.saves}; {_expected(found, raised)}{more}",
-        predicted=_predicted(alone),
+        predicted=_predicted(alone[at]),
     )
 
 

@@ -148,6 +148,17 @@ def concurrency_at(request: Request, judged: Judged, length: int, end: int = 1) 
     return found.max_concurrency if isinstance(found, KvCache) else 0.0
 
 
+def scheduled_at(request: Request, judged: Judged, length: int, end: int = 1) -> float:
+    """The same, of what is really scheduled: V1 never hands out one block of those that its own figure counts.
+
+    Source: ``null_block`` of ``BlockPool`` in ``v1/core/block_pool.py``, vLLM 0.8.5 to 0.33.0.
+    """
+    most, cache = concurrency_at(request, judged, length, end), judged.caches[end]
+    if not judged.resolved.is_v1 or not isinstance(cache, KvCache):
+        return most
+    return most * (cache.num_blocks - 1) / cache.num_blocks
+
+
 def measured_terms(request: Request, resolved: Resolved) -> dict[str, Quantity]:
     """The terms of the budget that earlier starts correct; empty where there were none."""
     if not request.observed:

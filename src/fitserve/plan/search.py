@@ -12,7 +12,7 @@ from fitserve.plan.checks import Problem
 from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Move, Scene
 from fitserve.plan.moves.table import MOVES
-from fitserve.plan.request import Request, concurrency_at, judge_request
+from fitserve.plan.request import Request, judge_request, scheduled_at
 
 COSTS: tuple[Cost, ...] = ("free", "capacity", "speed", "hardware", "output")
 """Cheapest first."""
@@ -90,7 +90,7 @@ def _holds(judged: Judged, request: Request, end: int) -> bool:
     if goal.concurrency is None:
         return True
     is_many = judged.resolved.options.max_num_seqs >= goal.concurrency
-    return is_many and concurrency_at(request, judged, goal.context or length, end) >= goal.concurrency
+    return is_many and scheduled_at(request, judged, goal.context or length, end) >= goal.concurrency
 
 
 def cause_now(judged: Judged) -> str:
@@ -153,7 +153,7 @@ def _worthwhile(
         return []
     surest = min(tried, key=lambda one: one.level)
     rid = [one for one in tried if cause_now(one.judged) != cause]
-    kept = [surest, *rid[:1], *rid[len(rid) // 2 :][:1], tried[-1]]
+    kept = [surest, *rid[:1], *rid[len(rid) // 2 :][:1], tried[len(tried) // 2], tried[-1]]
     return list({id(one): one for one in kept}.values())
 
 
@@ -196,17 +196,19 @@ def _spread(starts: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _without_twins(found: Iterable[Candidate]) -> list[Candidate]:
-    """Of the same moves in another order or with other values the one that keeps the longest context."""
+    """Of the same moves in another order or with other values the one that keeps the most."""
     best: dict[frozenset[str], Candidate] = {}
     for one in found:
         known = best.get(frozenset(one.changes))
-        if known is None or _length(one) > _length(known):
+        if known is None or _keeps(one) > _keeps(known):
             best[frozenset(one.changes)] = one
     return list(best.values())
 
 
-def _length(one: Candidate) -> int:
-    return one.judged.resolved.options.max_model_len or 0
+def _keeps(one: Candidate) -> tuple[int, int, int]:
+    """The context and the sequences that are left, and how little is put off to the host."""
+    options = one.judged.resolved.options
+    return options.max_model_len or 0, options.max_num_seqs, -options.cpu_offload_bytes
 
 
 def _order(one: Candidate) -> tuple[int, int, int]:

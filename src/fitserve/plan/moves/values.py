@@ -9,6 +9,7 @@ import msgspec
 from fitserve.errors import InputError
 from fitserve.memory.history import at_least, has_flag, reserves_graphs
 from fitserve.memory.kv import KvCache, Refusal
+from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import is_multimodal
 from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Scene
@@ -210,15 +211,29 @@ def pinned_bytes(scene: Scene) -> Iterator[int]:
     now = scene.base.resolved.options.kv_cache_memory_bytes or 0
     needed = _needed_bytes(scene)
     if needed is not None and needed > now:
-        yield ceil(needed / MIB) * MIB
+        whole = ceil(needed / MIB) * MIB
+        yield whole
+        cache = judge_request(scene.request, {"kv_cache_memory_bytes": whole}).cache
+        if isinstance(cache, KvCache):
+            # V1 never hands out one of its blocks.
+            yield ceil((needed + cache.bytes_per_block) / MIB) * MIB
         yield ceil(needed * 1.05 / MIB) * MIB
 
 
 def smaller_pins(scene: Scene) -> Iterator[int]:
     """Smaller sizes in place of one that was set by hand, in whole MiB."""
-    now = scene.request.given.get("kv_cache_memory_bytes")
+    now, room = scene.request.given.get("kv_cache_memory_bytes"), _room_for_cache(scene)
     if isinstance(now, int):
-        yield from (round(now * share) // MIB * MIB for share in _SMALLER_PINS)
+        sizes = {room, *(now * share for share in _SMALLER_PINS)}
+        yield from (int(size) // MIB * MIB for size in sorted(sizes, reverse=True) if 0 < size < now)
+
+
+def _room_for_cache(scene: Scene) -> float:
+    """What the device has for a cache where weights, graphs and a step need more than expected, half way to the most."""
+    rank = scene.base.ranks[0]
+    outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, scene.base.resolved)
+    others = (rank.weights_bytes, rank.allocator_bytes, outside, rank.captured_bytes, rank.step_bytes)
+    return rank.total_bytes - _half_way(rank.used_before_bytes) - sum(map(_half_way, others))
 
 
 def unpinned_bytes(scene: Scene) -> Iterator[None]:
