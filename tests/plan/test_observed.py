@@ -152,6 +152,23 @@ def test_room_that_the_sampler_lacked_is_not_that_of_the_graphs() -> None:
     assert level_with(max_num_seqs=512) > Level.EXPECTED
 
 
+def test_a_share_that_was_free_once_is_taken_to_be_free() -> None:
+    """A start that got as far as its weights had found its share free; a larger one may be taken."""
+    before = {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.95}
+    observed = Observed(
+        source="serve.log",
+        given=START | before,
+        terms={"weights_bytes": Quantity.printed_gib("7.51", "line 7")},
+        failed="graph-capture-oom",
+    )
+    blind, again = (judged(one, "T4", **before).ranks[0] for one in (None, observed))
+    free = again.total_bytes - again.requested_bytes
+
+    assert isinstance(blind.used_before_bytes, Quantity)
+    assert isinstance(again.used_before_bytes, Quantity)
+    assert blind.used_before_bytes.high > free == again.used_before_bytes.high
+
+
 def test_weights_that_did_not_fit_do_not_fit_again() -> None:
     """Only fewer weights on each device help."""
     observed = Observed(source="serve.log", given=START, failed="weights-do-not-fit")

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fitserve.diagnose.finding import Advice, Diagnosis, Direction
+from fitserve.diagnose.finding import Advice, Cost, Diagnosis, Direction
 from fitserve.errors import FitserveError
 from fitserve.facts.command import Launch
 from fitserve.memory.kv import KvCache
@@ -14,9 +14,11 @@ from fitserve.plan.moves.table import MOVES
 from fitserve.plan.nearest import find_nearest
 from fitserve.plan.request import Request, concurrency_at, judge_request, resolve_request
 from fitserve.plan.search import (
+    COSTS,
     GOAL_NOT_MET,
     Candidate,
     Level,
+    Usable,
     cause_now,
     cheapest,
     cost_of,
@@ -32,6 +34,9 @@ MODELLED = frozenset(cause for move in MOVES for cause in move.causes)
 
 BESIDE_CACHE = ("graph-capture-oom", "sampler-warmup-oom", "serving-oom")
 """Causes whose memory the model knows least."""
+
+_DEAR: Cost = "output"
+"""A single change as dear as this, such as much of the weights in the host's memory, is not made where a few cheaper ones do."""
 
 TOO_SHORT = "request-too-long"
 """The cause where the goal's context is above what is allowed."""
@@ -129,10 +134,20 @@ class _Search:
 
         singles = single_moves(self.request, self.base, cause=cause, usable=usable)
         likely = cheapest(one for one in singles if one.level <= Level.EXPECTED)
-        if likely is not None:
+        if likely is None:
+            return next(iter(few_moves(self.request, self.base, cause=cause, usable=usable)), None)
+        if likely.rank < COSTS.index(_DEAR):
             return likely
-        several = few_moves(self.request, self.base, cause=cause, usable=usable)
-        return several[0] if several else None
+        return self._spared(likely, cause, usable) or likely
+
+    def _spared(self, dear: Candidate, cause: str, usable: Usable) -> Candidate | None:
+        """A few moves that are cheaper than the one; None where none are likely to serve."""
+
+        def allowed(move: Move, value: Any) -> bool:
+            return move.flag not in dear.changes and usable(move, value)
+
+        found = few_moves(self.request, self.base, cause=cause, usable=allowed)
+        return next((one for one in found if one.level <= Level.EXPECTED and one.rank < dear.rank), None)
 
 
 def _reachable(request: Request, base: Judged) -> str:

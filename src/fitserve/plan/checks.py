@@ -191,18 +191,22 @@ def _total(*sizes: object) -> Callable[[Callable[[Quantity], int]], int]:
     return lambda choose: sum(choose(size) for size in known)
 
 
-def _taken(resolved: Resolved, rank: RankBudget) -> Problem | None:
-    """The check of free memory at the start, from 0.9.1 on; not on the CPU with a given cache, nor there from 0.33 on.
+def checks_free_memory(resolved: Resolved) -> bool:
+    """True where a start first looks whether its share is free: from 0.9.1 on; not on the CPU with a given cache, nor there from 0.33 on.
 
     Source: ``request_memory`` in ``v1/worker/utils.py``.
     """
     options = resolved.options
     if not resolved.is_v1 or not at_least(options.vllm_version, "0.9.1"):
-        return None
+        return False
     pinned = options.kv_cache_memory_bytes is not None
-    if is_cpu(options.device) and (pinned or at_least(options.vllm_version, "0.33.0")):
+    return not is_cpu(options.device) or not (pinned or at_least(options.vllm_version, "0.33.0"))
+
+
+def _taken(resolved: Resolved, rank: RankBudget) -> Problem | None:
+    if not checks_free_memory(resolved):
         return None
-    words = f"free memory is below gpu_memory_utilization {options.gpu_memory_utilization}"
+    words = f"free memory is below gpu_memory_utilization {resolved.options.gpu_memory_utilization}"
     return _compared("gpu-memory-taken", rank, lambda _choose: rank.requested_bytes, words)
 
 

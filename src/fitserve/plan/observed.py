@@ -13,6 +13,7 @@ import msgspec
 from fitserve.memory.budget import RankBudget
 from fitserve.memory.overhead.non_torch import own_non_torch
 from fitserve.memory.resolve import Resolved
+from fitserve.plan.checks import checks_free_memory
 from fitserve.units import MIB, Quantity, Size
 
 _SCALED = ("activation_bytes", "cuda_graph_bytes", "captured_bytes", "step_bytes")
@@ -82,6 +83,7 @@ def carried_over(
     shown = dict(observed.terms)
     if isinstance(then.cuda_graph_bytes, Quantity) and then.cuda_graph_bytes.high == 0:
         shown.pop("cuda_graph_bytes", None)  # an estimate that was printed, and not taken from the cache
+    shown |= _was_free(observed, then, resolved_then)
     shown |= _unnamed(observed, shown, then, resolved_then)
     shown |= _lack(observed, shown, then, resolved_then)
     found = {}
@@ -92,6 +94,27 @@ def carried_over(
         elif name == "weights_bytes":
             found[name] = size
     return found
+
+
+def _was_free(observed: Observed, then: RankBudget, resolved: Resolved) -> dict[str, Quantity]:
+    """What the device held before at most: a start that has loaded its weights had found its share free."""
+    used, most = then.used_before_bytes, then.total_bytes - then.requested_bytes
+    if (
+        "weights_bytes" not in observed.terms
+        or "used_before_bytes" in observed.terms
+        or not isinstance(used, Quantity)
+        or used.high <= most
+        or not checks_free_memory(resolved)
+    ):
+        return {}
+    found = Quantity(
+        low=min(used.low, most),
+        expected=min(used.expected, most),
+        high=most,
+        basis="measured",
+        source=f"{observed.source}: {resolved.options.gpu_memory_utilization} of the device was free",
+    )
+    return {"used_before_bytes": found}
 
 
 def _modelled(name: str, rank: RankBudget) -> Size:
