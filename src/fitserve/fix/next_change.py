@@ -36,7 +36,9 @@ BESIDE_CACHE = ("graph-capture-oom", "sampler-warmup-oom", "serving-oom")
 """Causes whose memory the model knows least."""
 
 _DEAR: Cost = "output"
-"""A single change as dear as this, such as much of the weights in the host's memory, is not made where a few cheaper ones do."""
+"""A single change as dear as this, such as much of the weights in the host's memory, is not made where one or two cheaper ones do."""
+
+_FEW = 2
 
 TOO_SHORT = "request-too-long"
 """The cause where the goal's context is above what is allowed."""
@@ -141,13 +143,14 @@ class _Search:
         return self._spared(likely, cause, usable) or likely
 
     def _spared(self, dear: Candidate, cause: str, usable: Usable) -> Candidate | None:
-        """A few moves that are cheaper than the one; None where none are likely to serve."""
+        """One or two moves that are cheaper than the one; None where none are expected to serve."""
 
         def allowed(move: Move, value: Any) -> bool:
             return move.flag not in dear.changes and usable(move, value)
 
         found = few_moves(self.request, self.base, cause=cause, usable=allowed)
-        return next((one for one in found if one.level <= Level.EXPECTED and one.rank < dear.rank), None)
+        few = (one for one in found if one.level == Level.CONFIDENT and len(one.moves) <= _FEW)
+        return next((one for one in few if one.rank < dear.rank), None)
 
 
 def _reachable(request: Request, base: Judged) -> str:
