@@ -4,6 +4,7 @@ Source: vLLM 0.32 ``models/qwen3_vl.py``, ``qwen2_vl.py``, ``qwen2_5_vl.py``, ``
 ``mllama4.py``, ``clip.py``.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from fitserve.memory.weights.model import Build
@@ -14,25 +15,16 @@ _ROTARY_POSITIONS = 8192
 def qwen3_tower(build: Build, *, deepstack: bool = True) -> None:
     """Qwen3-VL's and Qwen3.5's tower."""
     part, inventory = build.part("vision_config"), build.inventory
-    hidden, depth = build.of(part, "hidden_size"), build.of(part, "depth")
-    heads, intermediate = build.of(part, "num_heads"), build.of(part, "intermediate_size")
+    hidden, intermediate = build.of(part, "hidden_size"), build.of(part, "intermediate_size")
     merge = build.of(part, "spatial_merge_size") ** 2
     out = build.of(part, "out_hidden_size")
-    patches = build.of(part, "patch_size") ** 2 * build.of(part, "temporal_patch_size", default=2)
-    inventory.numbers(hidden * (patches * build.of(part, "in_channels", default=3) + 1))
-    inventory.numbers(build.of(part, "num_position_embeddings") * hidden)
-    columns = hidden // max(1, heads) // 2
-    inventory.rotary(("vision", columns), _ROTARY_POSITIONS * columns * inventory.element)
 
-    def add(index: int) -> None:
-        name = f"visual.blocks.{index}"
-        inventory.numbers(4 * hidden)
-        inventory.qkv(f"{name}.attn.qkv", hidden, heads, heads, hidden // heads, bias=True, shards=())
-        inventory.row(f"{name}.attn.proj", hidden, hidden, bias=True)
-        inventory.column(f"{name}.mlp.linear_fc1", hidden, intermediate, bias=True)
-        inventory.row(f"{name}.mlp.linear_fc2", intermediate, hidden, bias=True)
+    def add_mlp(name: str) -> None:
+        inventory.column(f"{name}.linear_fc1", hidden, intermediate, bias=True)
+        inventory.row(f"{name}.linear_fc2", intermediate, hidden, bias=True)
 
-    inventory.layers(range(depth), add, lambda _index: None)
+    inventory.numbers(hidden + build.of(part, "num_position_embeddings") * hidden)
+    _qwen_blocks(build, part, hidden, norms=4 * hidden, add_mlp=add_mlp)
     deep = part.get("deepstack_visual_indexes")
     mergers = len(deep) if deepstack and isinstance(deep, list) else 0
     for index in range(1 + mergers):
@@ -45,37 +37,34 @@ def qwen3_tower(build: Build, *, deepstack: bool = True) -> None:
 def qwen2_tower(build: Build) -> None:
     """Qwen2-VL's tower."""
     part, inventory = build.part("vision_config"), build.inventory
-    hidden, depth = build.of(part, "embed_dim"), build.of(part, "depth")
-    heads = build.of(part, "num_heads")
+    hidden = build.of(part, "embed_dim")
     intermediate = int(hidden * float(part.get("mlp_ratio") or 4))
-    merged = hidden * build.of(part, "spatial_merge_size", default=2) ** 2
-    out = build.of(part, "hidden_size")
-    patches = build.of(part, "patch_size") ** 2 * build.of(part, "temporal_patch_size", default=2)
-    inventory.numbers(hidden * patches * build.of(part, "in_channels", "in_chans", default=3))
-    columns = hidden // max(1, heads) // 2
-    inventory.rotary(("vision", columns), _ROTARY_POSITIONS * columns * inventory.element)
 
-    def add(index: int) -> None:
-        name = f"visual.blocks.{index}"
-        inventory.numbers(4 * hidden)
-        inventory.qkv(f"{name}.attn.qkv", hidden, heads, heads, hidden // heads, bias=True, shards=())
-        inventory.row(f"{name}.attn.proj", hidden, hidden, bias=True)
-        inventory.column(f"{name}.mlp.fc1", hidden, intermediate, bias=True)
-        inventory.row(f"{name}.mlp.fc2", intermediate, hidden, bias=True)
+    def add_mlp(name: str) -> None:
+        inventory.column(f"{name}.fc1", hidden, intermediate, bias=True)
+        inventory.row(f"{name}.fc2", intermediate, hidden, bias=True)
 
-    inventory.layers(range(depth), add, lambda _index: None)
-    inventory.numbers(2 * hidden)
-    inventory.column("visual.merger.mlp.0", merged, merged, bias=True)
-    inventory.row("visual.merger.mlp.2", merged, out, bias=True)
+    _qwen_blocks(build, part, hidden, norms=4 * hidden, add_mlp=add_mlp)
+    _qwen_merger(build, part, hidden, norm=2 * hidden, out=build.of(part, "hidden_size"))
 
 
 def qwen25_tower(build: Build) -> None:
     """Qwen2.5-VL's tower: RMS norms and a gated network."""
     part, inventory = build.part("vision_config"), build.inventory
-    hidden, depth = build.of(part, "hidden_size"), build.of(part, "depth")
-    heads, intermediate = build.of(part, "num_heads"), build.of(part, "intermediate_size")
-    merged = hidden * build.of(part, "spatial_merge_size", default=2) ** 2
-    out = build.of(part, "out_hidden_size")
+    hidden, intermediate = build.of(part, "hidden_size"), build.of(part, "intermediate_size")
+
+    def add_mlp(name: str) -> None:
+        inventory.gated_mlp(name, hidden, intermediate, bias=True)
+
+    _qwen_blocks(build, part, hidden, norms=2 * hidden, add_mlp=add_mlp)
+    _qwen_merger(build, part, hidden, norm=hidden, out=build.of(part, "out_hidden_size"))
+
+
+def _qwen_blocks(
+    build: Build, part: dict[str, Any], hidden: int, *, norms: int, add_mlp: Callable[[str], None]
+) -> None:
+    """The patches' embedding without a bias, the rotary table, and the blocks."""
+    inventory, heads = build.inventory, build.of(part, "num_heads")
     patches = build.of(part, "patch_size") ** 2 * build.of(part, "temporal_patch_size", default=2)
     inventory.numbers(hidden * patches * build.of(part, "in_channels", "in_chans", default=3))
     columns = hidden // max(1, heads) // 2
@@ -83,15 +72,19 @@ def qwen25_tower(build: Build) -> None:
 
     def add(index: int) -> None:
         name = f"visual.blocks.{index}"
-        inventory.numbers(2 * hidden)
+        inventory.numbers(norms)
         inventory.qkv(f"{name}.attn.qkv", hidden, heads, heads, hidden // heads, bias=True, shards=())
         inventory.row(f"{name}.attn.proj", hidden, hidden, bias=True)
-        inventory.gated_mlp(f"{name}.mlp", hidden, intermediate, bias=True)
+        add_mlp(f"{name}.mlp")
 
-    inventory.layers(range(depth), add, lambda _index: None)
-    inventory.numbers(hidden)
-    inventory.column("visual.merger.mlp.0", merged, merged, bias=True)
-    inventory.row("visual.merger.mlp.2", merged, out, bias=True)
+    inventory.layers(range(build.of(part, "depth")), add, lambda _index: None)
+
+
+def _qwen_merger(build: Build, part: dict[str, Any], hidden: int, *, norm: int, out: int) -> None:
+    merged = hidden * build.of(part, "spatial_merge_size", default=2) ** 2
+    build.inventory.numbers(norm)
+    build.inventory.column("visual.merger.mlp.0", merged, merged, bias=True)
+    build.inventory.row("visual.merger.mlp.2", merged, out, bias=True)
 
 
 def clip_tower(
