@@ -8,6 +8,7 @@ from fitserve.diagnose.finding import Advice, Cost, Diagnosis, Direction
 from fitserve.errors import FitserveError
 from fitserve.facts.command import Launch
 from fitserve.memory.kv import KvCache
+from fitserve.plan.checks import has_margin
 from fitserve.plan.judge import Judged
 from fitserve.plan.moves.move import Move
 from fitserve.plan.moves.table import MOVES
@@ -143,14 +144,15 @@ class _Search:
         return self._spared(likely, cause, usable) or likely
 
     def _spared(self, dear: Candidate, cause: str, usable: Usable) -> Candidate | None:
-        """One or two moves that are cheaper than the one; None where none are expected to serve."""
+        """One or two moves that are cheaper than the one, and expected to serve with a margin; None where none are."""
 
         def allowed(move: Move, value: Any) -> bool:
             return move.flag not in dear.changes and usable(move, value)
 
         found = few_moves(self.request, self.base, cause=cause, usable=allowed)
         few = (one for one in found if one.level == Level.CONFIDENT and len(one.moves) <= _FEW)
-        return next((one for one in few if one.rank < dear.rank), None)
+        cheap = (one for one in few if one.rank < dear.rank)
+        return next((one for one in cheap if has_margin(one.judged.resolved, one.judged.ranks)), None)
 
 
 def _reachable(request: Request, base: Judged) -> str:

@@ -66,17 +66,21 @@ def serving_problem(resolved: Resolved, ranks: Sequence[RankBudget]) -> Problem 
     """
     if is_cpu(resolved.options.device):
         return None
+    words = "weights, KV cache, captured graphs and a full step are larger than the device"
+    found = (
+        _beside_cache("serving-oom", resolved, rank, (rank.captured_bytes, rank.step_bytes), words)
+        for rank in ranks
+    )
+    return next((problem for problem in found if problem is not None), None)
+
+
+def has_margin(resolved: Resolved, ranks: Sequence[RankBudget]) -> bool:
+    """True where a full step has room even if all needs lie half way between the expected and the most."""
     for rank in ranks:
-        problem = _beside_cache(
-            "serving-oom",
-            resolved,
-            rank,
-            (rank.captured_bytes, rank.step_bytes),
-            "weights, KV cache, captured graphs and a full step are larger than the device",
-        )
-        if problem is not None:
-            return problem
-    return None
+        need = _need_beside(resolved, rank, (rank.captured_bytes, rank.step_bytes))
+        if need is not None and need(_half_way) > _available(rank, _half_way):
+            return False
+    return True
 
 
 def _options(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
@@ -169,6 +173,10 @@ def _high(size: Quantity) -> int:
     return size.high
 
 
+def _half_way(size: Quantity) -> int:
+    return (size.expected + size.high) // 2
+
+
 def _compared(
     cause: str, rank: RankBudget, needed: Callable[[Callable[[Quantity], int]], int], words: str
 ) -> Problem | None:
@@ -223,18 +231,8 @@ def _profile(_resolved: Resolved, rank: RankBudget) -> Problem | None:
 
 def _allocation(resolved: Resolved, rank: RankBudget) -> Problem | None:
     """The cache is allocated without a look at what is free: too large where it was given, or where others hold memory."""
-    cache = rank.kv_cache_bytes
-    if not isinstance(cache, Quantity) or cache.expected <= 0:
-        return None
-    outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, resolved)
-    fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside)
     cause = "host-memory-exhausted" if is_cpu(resolved.options.device) else "kv-allocation-oom"
-
-    # What the terms need more the cache has less, so its size counts as expected.
-    def need(choose: Callable[[Quantity], int]) -> int:
-        return fixed(choose) + cache.expected
-
-    return _compared(cause, rank, need, "weights and KV cache are larger than the device")
+    return _beside_cache(cause, resolved, rank, (), "weights and KV cache are larger than the device")
 
 
 def _capture(resolved: Resolved, rank: RankBudget) -> Problem | None:
@@ -247,9 +245,18 @@ def _beside_cache(
     cause: str, resolved: Resolved, rank: RankBudget, sizes: tuple[Size, ...], words: str
 ) -> Problem | None:
     """What is needed beside weights and cache, against the device."""
+    need = _need_beside(resolved, rank, sizes)
+    return None if need is None else _compared(cause, rank, need, words)
+
+
+def _need_beside(
+    resolved: Resolved, rank: RankBudget, sizes: tuple[Size, ...]
+) -> Callable[[Callable[[Quantity], int]], int] | None:
+    """Weights, cache and what comes beside them; None without a cache."""
     cache = rank.kv_cache_bytes
     if not isinstance(cache, Quantity) or cache.expected <= 0:
         return None
     outside = own_non_torch(rank.non_torch_bytes, rank.used_before_bytes, resolved)
     fixed = _total(rank.weights_bytes, rank.allocator_bytes, outside, *sizes)
-    return _compared(cause, rank, lambda choose: fixed(choose) + cache.expected, words)
+    # What the terms need more the cache has less, so its size counts as expected.
+    return lambda choose: fixed(choose) + cache.expected

@@ -131,7 +131,7 @@ MOVES: tuple[Move, ...] = (
         saves="makes the sampler's rows, the graphs and the states fewer",
         costs="requests at once",
         hurts=("throughput",),
-        causes=_CACHE | _STATES | _BESIDE | _BATCH,
+        causes=_ROOM | _STATES | _BESIDE | _BATCH,
         values=values.fewer_sequences,
     ),
     Move(
