@@ -76,3 +76,12 @@ def test_a_goal_out_of_reach_has_no_answer() -> None:
 
     assert level(base, found) == Level.NO
     assert few_moves(found, base, cause=cause_now(base), usable=lambda *_: True) == []
+
+
+def test_rows_that_nobody_needs_make_room_for_the_goal() -> None:
+    """The sampler's rows of many sequences are taken from the cache: with fewer of them the goal's requests fit."""
+    wide = {"max_model_len": 4096, "max_num_seqs": 1024, "max_num_batched_tokens": 2048}
+    found = asked(goal=Goal(context=4096, concurrency=9), **wide)
+
+    assert level(judge_request(found), found) > Level.EXPECTED
+    assert names(found)["fewer-sequences"][0] == Level.CONFIDENT
