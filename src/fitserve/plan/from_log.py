@@ -1,6 +1,6 @@
 """A plan that starts from a boot's own numbers: what its log shows counts instead of estimates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -56,8 +56,7 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
         diagnosis: of the log.
         source: the log's name, for the sources of the numbers.
     """
-    ranks = [rank for rank in diagnosis.budget if isinstance(rank, Mapping)]
-    rank = min(ranks, key=lambda one: _expected(one, "kv_cache_bytes") or 0) if ranks else {}
+    rank = _tightest([rank for rank in diagnosis.budget if isinstance(rank, Mapping)])
     measured = {name: size for name in _TERMS if (size := _quantity(rank.get(name), source)) is not None}
     total, free = _expected(rank, "total_bytes"), _expected(rank, "free_bytes")
     if total is not None and free is not None:
@@ -80,6 +79,12 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
             missing_bytes=_missing_bytes(diagnosis.numbers),
         ),
     )
+
+
+def _tightest(ranks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The rank with the least cache, of those that print theirs: in newer releases only the first one does."""
+    printed = [rank for rank in ranks if _expected(rank, "kv_cache_bytes") is not None]
+    return min(printed or ranks, key=lambda one: _expected(one, "kv_cache_bytes") or 0, default={})
 
 
 def _missing_bytes(numbers: Mapping[str, Any]) -> int:
