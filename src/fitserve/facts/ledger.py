@@ -1,6 +1,6 @@
 """The memory of one boot as vLLM printed it, rank by rank."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -107,3 +107,20 @@ def read_ledgers(events: Iterable[Event]) -> list[Ledger]:
     if not ranks:
         return [Ledger(rank="0", **common)] if common else []
     return [Ledger(rank=rank, **{**common, **terms}) for rank, terms in ranks.items()]
+
+
+def tightest_rank(budget: Iterable[Any]) -> Mapping[str, Any]:
+    """The rank with the least cache, of those that print theirs: newer releases let the first one alone do it.
+
+    Args:
+        budget: of a diagnosis: a mapping for each rank; what is none is passed over.
+    """
+    ranks = [rank for rank in budget if isinstance(rank, Mapping)]
+    printed = [rank for rank in ranks if _cache_bytes(rank) is not None]
+    return min(printed or ranks, key=lambda rank: _cache_bytes(rank) or 0, default={})
+
+
+def _cache_bytes(rank: Mapping[str, Any]) -> int | None:
+    size = rank.get("kv_cache_bytes")
+    expected = size.get("expected") if isinstance(size, Mapping) else None
+    return expected if isinstance(expected, int) else None

@@ -1,11 +1,12 @@
 """A plan that starts from a boot's own numbers: what its log shows counts instead of estimates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from fitserve.diagnose.finding import Diagnosis
+from fitserve.facts.ledger import tightest_rank
 from fitserve.facts.serve_options import arity
 from fitserve.plan.observed import Observed
 from fitserve.units import GIB, Quantity
@@ -56,7 +57,7 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
         diagnosis: of the log.
         source: the log's name, for the sources of the numbers.
     """
-    rank = _tightest([rank for rank in diagnosis.budget if isinstance(rank, Mapping)])
+    rank = tightest_rank(diagnosis.budget)
     measured = {name: size for name in _TERMS if (size := _quantity(rank.get(name), source)) is not None}
     total, free = _expected(rank, "total_bytes"), _expected(rank, "free_bytes")
     if total is not None and free is not None:
@@ -79,12 +80,6 @@ def calibrate(diagnosis: Diagnosis, source: str) -> Calibration:
             missing_bytes=_missing_bytes(diagnosis.numbers),
         ),
     )
-
-
-def _tightest(ranks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The rank with the least cache, of those that print theirs: in newer releases only the first one does."""
-    printed = [rank for rank in ranks if _expected(rank, "kv_cache_bytes") is not None]
-    return min(printed or ranks, key=lambda one: _expected(one, "kv_cache_bytes") or 0, default={})
 
 
 def _missing_bytes(numbers: Mapping[str, Any]) -> int:

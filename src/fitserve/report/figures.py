@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fitserve.diagnose.finding import Diagnosis, Evidence
+from fitserve.facts.ledger import tightest_rank
 from fitserve.facts.serve_options import arity
 from fitserve.units import GIB, KIB, MIB
 
@@ -111,10 +112,9 @@ def shown(key: str, value: Any) -> str:
 
 def _budget_rows(diagnosis: Diagnosis) -> dict[str, Row]:
     """The memory of the tightest rank by term: what it may use, less what is used; empty where the log shows too little."""
-    ranks = [rank for rank in diagnosis.budget if isinstance(rank, Mapping)]
-    if not ranks or diagnosis.stage not in _STAGES_OF_MEMORY:
+    if diagnosis.stage not in _STAGES_OF_MEMORY:
         return {}
-    tightest = min(ranks, key=lambda rank: _whole(rank.get("kv_cache_bytes")) or 0)
+    tightest = tightest_rank(diagnosis.budget)
     is_sum = _whole(tightest.get("requested_bytes")) is not None
     if not is_sum and diagnosis.stage != "-":
         return {}
