@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from fitserve.plan.moves.move import Scene
+from fitserve.plan.moves.table import MOVES
 from fitserve.plan.request import Request, judge_request
 from fitserve.plan.search import COSTS, Level, cause_now, cheapest, few_moves, level, single_moves
 from fitserve.plan.values import Goal
@@ -52,6 +54,17 @@ def test_what_comes_first_is_spared(first: Any, move: str, dearer: int) -> None:
     aimed = names(asked(gpus=4, max_model_len=65536, goal=Goal(first=first)))
 
     assert aimed[move][1] - plain[move][1] == dearer
+
+
+@pytest.mark.parametrize(("concurrency", "fewest"), [(None, 8), (2, 2), (20, 32)])
+def test_sequences_are_not_cut_to_a_handful_that_nobody_asked_for(
+    concurrency: int | None, fewest: int
+) -> None:
+    """As few as the goal needs; without one enough to share a device."""
+    found = asked(goal=Goal(concurrency=concurrency), max_model_len=4096)
+    move = next(move for move in MOVES if move.name == "fewer-sequences")
+
+    assert fewest == min(move.values(Scene(request=found, base=judge_request(found))))
 
 
 def test_few_moves_are_as_few_as_it_takes() -> None:

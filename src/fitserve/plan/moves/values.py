@@ -25,6 +25,7 @@ NODE_DEVICES = 8
 _LOWEST_SHARE = 0.3
 _SPARE_BYTES = 128 * MIB
 _FEWEST_TOKENS = 512
+_FEWEST_SEQUENCES = 8
 _FP8_CACHE = (8, 9)
 """The compute capability from which every default backend takes an fp8 cache."""
 
@@ -129,9 +130,9 @@ def profiled_contexts(scene: Scene) -> Iterator[int]:
 
 
 def fewer_sequences(scene: Scene) -> Iterator[int]:
-    """Halves of ``max_num_seqs`` as powers of two, not below the goal."""
+    """Halves of ``max_num_seqs`` as powers of two, not below the goal, nor to a handful where there is none."""
     now = scene.base.resolved.options.max_num_seqs
-    yield from _powers_below(now, max(1, scene.request.goal.concurrency or 1))
+    yield from _powers_below(now, scene.request.goal.concurrency or _FEWEST_SEQUENCES)
 
 
 def more_sequences(scene: Scene) -> Iterator[int]:
