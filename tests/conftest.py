@@ -43,6 +43,13 @@ def data_folder() -> Iterator[None]:
         del os.environ["FITSERVE_DATA_DIR"]
 
 
+def pytest_configure() -> None:
+    """Take signals as a shell's foreground job does: ``nohup`` and ``&`` leave some ignored, and programs inherit that."""
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each live test the time to install the engine, where it sets no time-out of its own."""
     for item in items:
