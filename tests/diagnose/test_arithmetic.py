@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fitserve.diagnose.arithmetic import HIGHEST_UTILIZATION, LARGEST_DEVICE_BYTES
 from fitserve.diagnose.engine import diagnose_lines
 from fitserve.diagnose.finding import Advice, Diagnosis
+from fitserve.facts.devices import catalogue
 from fitserve.facts.line import Line
 
 GIB = 1 << 30
@@ -159,3 +161,18 @@ def test_flags_of_other_releases_are_not_advised() -> None:
 def _option(found: Diagnosis, flag: str) -> str | None:
     one = advice(found, flag)
     return one.option if one else None
+
+
+@given(needed=st.floats(0.5, 200), available=st.floats(0.01, 0.49))
+def test_a_share_is_not_advised_that_no_device_could_give(needed: float, available: float) -> None:
+    """Where the log does not show the device, a higher share is worth a try only if some device had that much in it."""
+    found = diagnose("vLLM API server version 0.19.0", too_small(65536, needed, available, 4096))
+    raised = advice(found, "gpu_memory_utilization")
+    largest = max(device.total_gib for device in catalogue())
+
+    assert largest * GIB <= LARGEST_DEVICE_BYTES
+    if raised is None:
+        assert any("none is so large" in one.why for one in found.not_advised)
+    assert (raised is not None) == (
+        round(needed, 2) - round(available, 2) <= 0.05 * LARGEST_DEVICE_BYTES / GIB
+    )

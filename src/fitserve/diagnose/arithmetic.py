@@ -9,7 +9,7 @@ from fitserve.diagnose.situation import Situation
 from fitserve.diagnose.spelling import avoid, change
 from fitserve.facts.ledger import quantity
 from fitserve.memory.history import at_least, default_utilization
-from fitserve.units import Quantity, gib
+from fitserve.units import GIB, Quantity, gib
 
 HIGHEST_UTILIZATION = 0.95
 """Above it, what vLLM does not count (contexts, NCCL, graphs before 0.20) no longer finds room beside the cache."""
@@ -17,6 +17,9 @@ HIGHEST_UTILIZATION = 0.95
 
 HIGHEST_HOST_UTILIZATION = 0.9
 """The same for the CPU backend, where the share is one of the host's memory and the system needs some of it."""
+
+LARGEST_DEVICE_BYTES = 288 * GIB
+"""Of the devices that are known (``facts/devices.json``), rounded up."""
 
 _MOST_BESIDE_WEIGHTS_AND_CACHE = 1.5
 """Activations and contexts beside weights and cache; half as much again is more than any measured boot had."""
@@ -153,6 +156,9 @@ def _blind_raise(
     if least is not None and (wanted := math.ceil((now + missing.high / least) * 100) / 100) < to:
         to = wanted
     smallest = missing.expected / (to - now)
+    if smallest > LARGEST_DEVICE_BYTES and not situation.case.is_cpu:
+        why = f"{gib(missing.expected)} in {to - now:.2f} of a device would take one of {gib(smallest)}, and none is so large"
+        return [], [avoid(flag, "up", why)]
     why = f"{gib(missing.expected)} more; enough on a device of {gib(smallest)} or more (the log does not show its size)"
     return change(situation, flag, to, "up", "free", why), []
 
