@@ -291,3 +291,11 @@ def test_a_journal_that_cannot_be_kept_is_one_line(tool: Any, port: int, tmp_pat
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning")]
 
     assert (0, 1) == (done.returncode, len(warnings))
+
+
+@pytest.mark.parametrize("number", ["0", "70000", "-1"])
+def test_a_number_that_is_no_port_is_a_mistake(tool: Any, number: str) -> None:
+    """It is said before anything is started, without a traceback."""
+    done = tool.run("fix", "--", "vllm", "serve", "org/model", f"--port={number}")
+
+    assert (2, True) == (done.returncode, "give one from 1 to 65535" in done.stderr)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fitserve.plan.make import make_plan
 from fitserve.plan.moves.move import Scene
 from fitserve.plan.moves.table import MOVES
 from fitserve.plan.request import Request, judge_request
@@ -98,3 +99,40 @@ def test_rows_that_nobody_needs_make_room_for_the_goal() -> None:
 
     assert level(judge_request(found), found) > Level.EXPECTED
     assert names(found)["fewer-sequences"][0] == Level.CONFIDENT
+
+
+def test_a_share_without_room_for_a_full_step_is_no_answer() -> None:
+    """It starts, the first full batch finds no memory: the plan has a note, and a smaller share is what helps."""
+    full = asked(max_model_len=4096, gpu_memory_utilization=0.96, max_num_batched_tokens=16384)
+    roomy = asked(max_model_len=4096, gpu_memory_utilization=0.9, max_num_batched_tokens=2048)
+    told = [any("first full batch" in note for note in make_plan(one).notes) for one in (full, roomy)]
+
+    assert [True, False] == told
+    assert cause_now(judge_request(full)) == "serving-oom"
+    assert level(judge_request(full), full) > Level.EXPECTED
+    assert names(full)["smaller-share"][0] == Level.CONFIDENT
+
+
+def test_a_pinned_cache_is_made_as_small_as_what_is_beside_it_needs() -> None:
+    """Not a fixed part of what was given: the first smaller size that is tried starts, and fills the device."""
+    found = asked(max_model_len=4096, kv_cache_memory_bytes=40 << 30)
+    move = next(move for move in MOVES if move.name == "cache-pinned-smaller")
+    first = next(
+        value
+        for value in move.values(Scene(request=found, base=judge_request(found)))
+        if level(judge_request(found, {"kv_cache_memory_bytes": value}), found) == Level.CONFIDENT
+    )
+
+    assert first > 4 << 30
+
+
+def test_the_block_that_is_never_handed_out_does_not_count() -> None:
+    """A cache of exactly the goal's blocks holds one request less than V1 prints."""
+    goal = Goal(context=4096, concurrency=8)
+    exact = 8 * 4096 * 131072
+    found = asked(goal=goal, max_model_len=4096, kv_cache_memory_bytes=exact)
+    more = asked(goal=goal, max_model_len=4096, kv_cache_memory_bytes=exact + 16 * 131072)
+
+    assert judge_request(found).concurrency() == 8.0
+    assert level(judge_request(found), found) == Level.NO
+    assert level(judge_request(more), more) == Level.CONFIDENT

@@ -40,6 +40,7 @@ _DEAR: Cost = "output"
 """A single change as dear as this, such as much of the weights in the host's memory, is not made where one or two cheaper ones do."""
 
 _FEW = 2
+"""So many changes, a start each, are worth what the dear one costs at every step. Chosen, not measured."""
 
 TOO_SHORT = "request-too-long"
 """The cause where the goal's context is above what is allowed."""

@@ -48,7 +48,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     caches: tuple[KvCache | Refusal | Unknown, ...]
     verdict: Verdict
     problem: Problem | None
-    serving: Problem | None = None
+    serving: Problem | None
 
     @property
     def cache(self) -> KvCache | Refusal | Unknown:

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from fitserve.errors import MachineError
+from fitserve.errors import MachineError, UsageError
 from fitserve.facts.command import DEFAULT_PORT, Launch, variable
 from fitserve.facts.command_edit import with_option
 
 _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - read, not bound
+_PORTS = range(1, 65536)
 _MOST_PORTS = 100
 
 
@@ -36,7 +37,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
-    """What the command, its config file and the environment say about the server's address."""
+    """What the command, its config file and the environment say about the server's address.
+
+    Raises:
+        UsageError: its port is none.
+    """
     file = config_file(launch)
 
     def setting(name: str) -> Any:
@@ -45,6 +50,8 @@ def read_address(launch: Launch, environ: Mapping[str, str]) -> Address:
 
     given = setting("port")
     port = given if isinstance(given, int) else DEFAULT_PORT
+    if port not in _PORTS:
+        raise UsageError(f"{port} is no port to answer at", where="--port", hint="give one from 1 to 65535")
     host = str(setting("host") or "")
     outer = host, port
     published = True

@@ -26,6 +26,7 @@ _LOWEST_SHARE = 0.3
 _SPARE_BYTES = 128 * MIB
 _FEWEST_TOKENS = 512
 _FEWEST_SEQUENCES = 8
+"""Without a goal: fewer share a device badly. Chosen, not measured."""
 _FP8_CACHE = (8, 9)
 """The compute capability from which every default backend takes an fp8 cache."""
 
