@@ -31,8 +31,16 @@ KILLED = "the tool was killed while this trial ran; it was done again"
 
 def launch(port: int, *options: str) -> list[str]:
     """A launch that fails as it is, and serves with one change."""
-    command = ["vllm", "serve", "org/model", "--port", str(port), "--max-model-len", "8192"]
-    return [*command, "--kv-cache-memory-bytes=64M", *options]
+    return [*plain(port), "--kv-cache-memory-bytes=64M", *options]
+
+
+def plain(port: int) -> list[str]:
+    """A launch that leaves the cache to the engine."""
+    return ["vllm", "serve", "org/model", "--port", str(port), "--max-model-len", "8192"]
+
+
+DIES_CAPTURING = {"FAKE_VLLM": "dies-capturing", "FAKE_KV_TOKENS": "8192"}
+"""It serves with smaller graphs, which an experiment without any tells."""
 
 
 def start_until(tool: Any, words: str, *arguments: str, **env: str) -> subprocess.Popen[str]:
@@ -107,6 +115,82 @@ def test_kills_at_any_moment_change_nothing(seed: int, tool: Any, port: int, mar
     assert last.returncode in (0, 2), last.stderr  # a run that ended before the last kill is over
     assert ("served", WHOLE_STORY, []) == (record["outcome"], story(record), mark.processes())
     assert list(range(1, len(record["trials"]) + 1)) == [trial["n"] for trial in record["trials"]]
+
+
+def cut_after(tool: Any, trials: int) -> Record:
+    """Leave the newest run as a kill right after one of its trials was saved would; the whole one is given back."""
+    journal = open_journal(tool.env)
+    whole = journal.load("last")
+    later = {trial.change.flag for trial in whole.trials[trials:] if trial.change}
+    tried = [each for each in whole.tried if each[0] not in later]
+    cut = {
+        "outcome": None,
+        "reason": "",
+        "final_command": None,
+        "trials": whole.trials[:trials],
+        "tried": tried,
+    }
+    journal.save(msgspec.structs.replace(whole, **cut))
+    return whole
+
+
+def test_a_run_that_was_killed_after_its_proof_has_served(tool: Any, port: int) -> None:
+    """The proof is in the journal; only the word that the run is over was not: nothing is started again."""
+    tool.fix(launch=launch(port))
+    whole = cut_after(tool, 2)
+    done = tool.run("fix", "--resume", "last")
+    record = open_journal(tool.env).load("last")
+
+    assert 0 == done.returncode, done.stderr
+    assert "trial 3" not in done.stderr
+    assert (whole.outcome, whole.reason, whole.final_command) == (
+        record.outcome,
+        record.reason,
+        record.final_command,
+    )
+    assert whole.trials == record.trials
+
+
+def test_a_run_that_was_killed_after_its_proof_is_started_to_stay(tool: Any, port: int) -> None:
+    """With ``--serve`` the proven command is started as it is, and stays until it is told to end."""
+    tool.fix(launch=launch(port))
+    whole = cut_after(tool, 2)
+    process = start_until(tool, "checking http", "fix", "--resume", "last", "--serve")
+    answer = process.stdout.readline()  # the answer comes when it serves
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    record = open_journal(tool.env).load("last")
+
+    assert answer
+    assert ("served", whole.final_command) == (record.outcome, record.final_command)
+    assert record.trials[2].argv == record.trials[1].argv
+
+
+def test_an_experiment_is_not_made_twice(tool: Any, port: int) -> None:
+    """What an experiment has told is told again from the journal; the next start is the fix."""
+    tool.fix(launch=plain(port), **DIES_CAPTURING)
+    whole = cut_after(tool, 2)
+    done = tool.run("fix", "--resume", "last", **DIES_CAPTURING)
+    record = open_journal(tool.env).load("last")
+
+    assert 0 == done.returncode, done.stderr
+    assert ["isolation", "fix"] == [trial.change.purpose for trial in record.trials if trial.change]
+    assert [trial.change for trial in whole.trials] == [trial.change for trial in record.trials]
+
+
+def test_an_experiment_that_was_broken_off_is_made_again(tool: Any, port: int) -> None:
+    """It has told nothing yet."""
+    tool.fix(launch=plain(port), **DIES_CAPTURING)
+    whole = cut_after(tool, 2)
+    broken = msgspec.structs.replace(whole.trials[1], outcome="stopped")
+    record = open_journal(tool.env).load("last")
+    open_journal(tool.env).save(msgspec.structs.replace(record, trials=[whole.trials[0], broken]))
+    done = tool.run("fix", "--resume", "last", **DIES_CAPTURING)
+    record = open_journal(tool.env).load("last")
+
+    assert 0 == done.returncode, done.stderr
+    assert ["failed", "stopped", "served", "served"] == [trial.outcome for trial in record.trials]
+    assert [trial.change for trial in whole.trials[1:]] == [trial.change for trial in record.trials[2:]]
 
 
 def test_an_interrupted_run_goes_on(tool: Any, port: int) -> None:

@@ -180,12 +180,13 @@ class _Loop:
     def go(self, begin: Begin, on_served: Served | None) -> None:
         """Try until it serves or nothing is left to try; then spend what is left, where that is wanted."""
         grows = self.options.grow is not None
-        proven = self._until_proven(begin, None if grows else on_served)
-        if proven is None or not grows:
+        proven = begin.launch if begin.is_proven else self._until_proven(begin, None if grows else on_served)
+        if proven is None or self.keeper.record.outcome == "served":
             return
         self.keeper.finish("served", "every check passed", proven)
-        grown = self._grown(proven)
-        self.keeper.finish("served", _grown_words(proven, grown), grown)
+        grown = self._grown(proven) if grows else proven
+        if grown != proven:
+            self.keeper.finish("served", "every check passed, and again with what was left spent", grown)
         if on_served is not None:
             self._attempt(_Step(launch=grown), on_served)
 
@@ -361,8 +362,8 @@ class _Loop:
         return found
 
     def _experiments(self) -> frozenset[str]:
-        """The flags of the experiments that were made."""
-        changes = [trial.change for trial in self.keeper.record.trials]
+        """The flags of the experiments that were made to their end."""
+        changes = [trial.change for trial in self.keeper.record.trials if trial.outcome != "stopped"]
         return frozenset(change.flag for change in changes if change and change.purpose == "isolation")
 
     def _why_not(self, diagnosis: Diagnosis, choice: Choice) -> str:
@@ -386,7 +387,3 @@ def _in_words(change: Change | None) -> str:
 
 def _advice_in_words(advice: Advice) -> str:
     return advice.action or f"{advice.flag} {advice.to}"
-
-
-def _grown_words(proven: Launch, grown: Launch) -> str:
-    return "every check passed" + ("" if grown == proven else ", and again with what was left spent")

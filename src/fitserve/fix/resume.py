@@ -14,6 +14,7 @@ from fitserve.diagnose.finding import Advice, Diagnosis
 from fitserve.errors import FitserveError, MachineError, UsageError
 from fitserve.facts.command import Launch
 from fitserve.facts.find_launch import find_launch
+from fitserve.fix.isolate import concluded
 from fitserve.report.record import Record
 from fitserve.report.record_words import outcome_words
 from fitserve.report.secrets import MASK
@@ -35,12 +36,14 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         launch: the command of the first trial, or of the last one that is over.
         change: what that trial changes.
-        over: why the last trial failed; None where the launch is still to be tried.
+        over: why the last trial failed; None where the launch is still to be tried, or is proven.
+        is_proven: that trial served, and every check passed.
     """
 
     launch: Launch
     change: Change | None = None
     over: Diagnosis | None = None
+    is_proven: bool = False
 
 
 def refuse_other_runs(record: Record) -> None:
@@ -100,18 +103,36 @@ def begin_again(record: Record, command: Sequence[str]) -> Begin:
         return Begin(launch=find_launch(command, os.environ))
     steps = [trial for trial in record.trials if trial.change is None or trial.change.purpose == "fix"]
     last = steps[-1] if steps else record.trials[-1]
+    launch = _launch_of(last, steps, record, command)
+    if last.outcome == "served" and last.cause is None:
+        return Begin(launch=launch, change=last.change, is_proven=True)
     over = None if last.outcome == "stopped" else last.diagnosis
+    if over is not None:
+        over = _with_experiments(over, launch, record.trials[record.trials.index(last) + 1 :])
+    return Begin(launch=launch, change=last.change, over=over)
+
+
+def _launch_of(last: Trial, steps: Sequence[Trial], record: Record, command: Sequence[str]) -> Launch:
+    """The command of a trial, with the keys and the files that the journal does not keep."""
     if any(_is_gone(word) for word in last.argv):
         # A copy of a script or a config file lay beside the logs, and has gone with the temporary folder.
         launch = find_launch(command, os.environ)
         for change in (trial.change for trial in steps if trial.change is not None):
             launch = changed(launch, Advice(flag=change.flag, to=change.to, why=change.why))
-        return Begin(launch=launch, change=last.change, over=over)
+        return launch
     secrets = _secrets_of(record.command, command)
     env = {name: _filled(value, secrets) for name, value in last.env.items()}
     launch = find_launch([_filled(word, secrets) for word in last.argv], os.environ)
-    launch = msgspec.structs.replace(launch, env={**launch.env, **env})
-    return Begin(launch=launch, change=last.change, over=over)
+    return msgspec.structs.replace(launch, env={**launch.env, **env})
+
+
+def _with_experiments(diagnosis: Diagnosis, launch: Launch, later: Sequence[Trial]) -> Diagnosis:
+    """The diagnosis with what the experiments after its trial have told."""
+    for trial in later:
+        if trial.change is not None and trial.change.purpose == "isolation" and trial.outcome != "stopped":
+            served = trial.outcome == "served" and trial.cause is None
+            diagnosis = concluded(diagnosis, launch, trial.change.flag, served=served)
+    return diagnosis
 
 
 def _is_gone(word: str) -> bool:
