@@ -70,6 +70,47 @@ def test_every_plain_cause_is_named(sample: str) -> None:
     assert found.message
 
 
+VERSION = "(APIServer pid=7) INFO 12-01 10:00:00 [api_utils.py:347] vLLM API server version 0.19.1"
+LAST_WORDS = (
+    'zmq.error.ZMQError: ipc path "/a" is longer than 107 characters',
+    "TimeoutError: nothing came",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "EOFError",
+    "ray.exceptions.RaySystemError: System error: absent",
+    "torch.package.Strange: a name that does not end as errors do",
+)
+
+
+@pytest.mark.parametrize("words", LAST_WORDS)
+def test_a_start_that_ends_in_a_traceback_is_not_healthy(words: str) -> None:
+    """Whatever the exception is: also one that is only the echo of a failure where anything else is in the log."""
+    found = diagnose_lines(lines_of(VERSION, *FRAMES, "    load()", words))
+    beside_a_cause = diagnose_lines(lines_of(VERSION, TAKEN, *FRAMES, "    load()", words))
+    beside_a_death = diagnose_lines(lines_of(VERSION, ENDED, *FRAMES, "    wait()", "EOFError"))
+
+    assert ("unrecognised-error", 5, True) == (found.cause, found.line, words[:40] in found.message)
+    assert "gpu-memory-taken" == beside_a_cause.cause
+    assert "wrapper-only" == beside_a_death.cause
+
+
+def test_a_line_that_is_no_exception_ends_no_start() -> None:
+    """What another part of the program prints after the code of a traceback is no error."""
+    found = diagnose_lines(lines_of(VERSION, *FRAMES, "    load()", "INFO: 127.0.0.1 - a request"))
+
+    assert "healthy" == found.cause
+
+
+def test_the_port_between_processes_is_not_the_servers() -> None:
+    """A taken ZeroMQ address is named with its own port, and not by the one that clients use."""
+    command = "vllm serve m --port 9044"
+    taken = "zmq.error.ZMQError: Address already in use"
+    named = diagnose_lines(lines_of(command, *FRAMES, f"{taken} (addr='tcp://127.0.0.1:5557')"))
+    unnamed = diagnose_lines(lines_of(command, *FRAMES, taken))
+
+    assert ("port-in-use", "port 5557 is taken") == (named.cause, named.message)
+    assert ("port-in-use", "the address is taken") == (unnamed.cause, unnamed.message)
+
+
 def test_a_watcher_is_certain_before_the_end() -> None:
     """The cause is certain with its own line, while the processes are still giving up."""
     watcher = Watcher()

@@ -165,6 +165,7 @@ CASES = {
         act=overload,
     ),
     "worker-killed": Launch(act=kill_worker),
+    "socket-path-too-long": Launch(env={"VLLM_RPC_BASE_PATH": "/tmp/" + "long-" * 16}),
 }
 
 

@@ -14,6 +14,9 @@ _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line \d+, in (?P<function
 _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]{0,150}(?:Error|Exception|Exit|Interrupt|Unsupported|NotFound|Warning)(?::|$)"
 )
+_AFTER_CODE = re.compile(r"(?:\w{1,50}\.){0,8}[A-Z]\w{0,60}[a-z]\w{0,60}(?:: |:?$)")
+"""An exception of any name, where it follows the code of a traceback."""
+
 _USER_TEXT = re.compile(r"Received request |Generated response |Adding request ")
 _ECHO = re.compile(
     r"(?:asyncio\.|concurrent\.futures\.|multiprocessing\.|zmq\.|ray\.|httpx\.|httpcore\.|requests\.|aiohttp\.|openai\.)"
@@ -95,7 +98,13 @@ class Hit(msgspec.Struct, kw_only=True):
 
 
 class Unrecognised(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line of a traceback through vLLM that no message of the catalogue is."""
+    """The last line of a traceback through vLLM that no message of the catalogue is.
+
+    Attributes:
+        line: the exception's.
+        phase: how far the start had come.
+        ready: the server was up.
+    """
 
     line: Line
     phase: str
@@ -122,6 +131,7 @@ class Boot:
         self.died_silently = False
         self.stats: list[Event] = []
         self.unrecognised: list[Unrecognised] = []
+        self.echoes: list[Unrecognised] = []
         self.tracebacks = 0
         self.lines = 0
         self.typed: dict[str, Setting] = dict(typed or {})
@@ -145,7 +155,8 @@ class Boot:
             self._add_frame(key, frame["path"], frame["function"])
             self._in_code.add(key)
             return []
-        if key in self._in_code and text.startswith(_CODE):
+        is_after_code = key in self._in_code
+        if is_after_code and text.startswith(_CODE):
             return []
         self._in_code.discard(key)
         if _TRACEBACK in text:
@@ -154,8 +165,11 @@ class Boot:
         self._read_typed(line)
         if found:
             self._add(found, key)
-        elif _EXCEPTION.match(text) and not _ECHO.match(text) and self._is_through_vllm(key):
-            self.unrecognised.append(Unrecognised(line=line, phase=self.phase, ready=self.ready))
+        elif self._is_through_vllm(key) and (
+            _EXCEPTION.match(text) or (is_after_code and _AFTER_CODE.match(text))
+        ):
+            ended = self.echoes if _ECHO.match(text) else self.unrecognised
+            ended.append(Unrecognised(line=line, phase=self.phase, ready=self.ready))
         if line.process is not None and _VLLMS_PROCESS.match(line.process):
             self.is_vllms = True
         if not self.mentions_vllm and "vllm" in text.lower():

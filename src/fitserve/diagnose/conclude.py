@@ -91,10 +91,14 @@ def _by_state(situation: Situation) -> Finding:
 
 
 def _unexplained(boot: Boot) -> Unrecognised | None:
-    """The first error that the catalogue does not know and that ended the start or the server."""
+    """The first error that the catalogue does not know and that ended the start or the server.
+
+    What usually is the echo of another process's end counts where no line tells of such an end.
+    """
     if boot.ready and not boot.died:
         return None
-    return next((error for error in boot.unrecognised if error.ready == boot.ready), None)
+    errors = boot.unrecognised if boot.died or boot.shut_down else [*boot.unrecognised, *boot.echoes]
+    return next((error for error in errors if error.ready == boot.ready), None)
 
 
 def _is_vllms(boot: Boot, earlier: Sequence[Boot]) -> bool:

@@ -12,11 +12,15 @@ CAUSE = "port-in-use"
 STAGE = "environment"
 _PORT = re.compile(r"[:, ](\d{2,5})\b(?!\.)")
 
+_INTERNAL = tuple(f"port-in-use-{name}" for name in ("listen", "bind-torch", "eaddr", "zmq"))
+"""Between vLLM's own processes; the server's port plays no part."""
+
 
 def judge(situation: Situation) -> Finding:
     """Name the port."""
-    port = situation.number("port") or _from_text(situation) or situation.case.whole("port")
-    internal = situation.event.id.startswith("port-in-use-listen")
+    internal = situation.event.id.startswith(_INTERNAL)
+    given = None if internal else situation.case.whole("port")
+    port = situation.number("port") or _from_text(situation) or given
     which = f"port {port}" if port else "the address"
     flag = "VLLM_PORT or MASTER_PORT" if internal else "--port"
     other = act("other-port", f"{which} has an owner", option=f"{flag} {port + 1 if port else ''}".strip())
