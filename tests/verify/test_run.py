@@ -79,6 +79,16 @@ def test_goals_are_verdicts(fake_url: str) -> None:
     ]
 
 
+def test_a_goal_whose_outputs_end_early_is_not_proven(fake_url: str) -> None:
+    """Requests that end before they have the goal's length have taken less room: neither a yes nor a no."""
+    verification = verify_server(f"{fake_url}/ends-early", quick(goal_context=200, goal_concurrency=3))
+
+    check = found(verification, "goal-length")
+    assert (None, "ended-early") == (check.passed, check.error_type)
+    assert "not asked" == verification.numbers["verdicts"][1]["answer"]
+    assert "unproven goal-length" in render_verification(verification)
+
+
 def test_without_a_goal_nothing_is_pretended(fake_url: str) -> None:
     """Questions about a goal that was not given are not asked."""
     verdicts = verify_server(f"{fake_url}/good", QUICK).numbers["verdicts"]

@@ -30,12 +30,14 @@ from fitserve.verify.workload import Size, fit_size
 def step(concurrency: int, pressure: Pressure | None = None, errors: dict[str, int] | None = None) -> Step:
     """A step of requests of 100 tokens."""
     errors = errors or {}
+    answered = concurrency - sum(errors.values())
     return Step(
         concurrency=concurrency,
         prompt_tokens=90,
         output_tokens=10,
         requests=concurrency,
-        answered=concurrency - sum(errors.values()),
+        answered=answered,
+        counted_output_tokens=10 * answered,
         errors=errors,
         seconds=1.0,
         pressure=pressure,
@@ -122,6 +124,11 @@ TOGETHER: list[tuple[Step, str | None, str]] = [
     (step(4, pressure(running=4, preemptions=2)), "preemption-thrash", "2 preemptions"),
     (step(4, pressure(running=2, waiting=2, short=True)), "waiting-for-kv-cache", "at most 2 ran"),
     (step(4, pressure(running=3, holds=399)), "waiting-for-kv-cache", "400 tokens together, 399 in"),
+    (
+        msgspec.structs.replace(step(4, pressure(running=4)), counted_output_tokens=39),
+        "ended-early",
+        "39 of 40 tokens of output",
+    ),
     (step(4, pressure(running=4), {"timeout": 1, "http-503": 2}), "http-503", "1 of 4 answered"),
     (step(4, pressure(running=3, holds=399), {"timeout": 1}), "waiting-for-kv-cache", "3 of 4 answered"),
     (step(4, pressure(running=3, holds=400), {"timeout": 1}), "timeout", "3 of 4 answered"),

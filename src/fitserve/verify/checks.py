@@ -5,7 +5,18 @@ from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, body_words, entry, excerpt, generated_text, text_of, whole_number
+from fitserve.verify.answer import (
+    GIVEN_UP,
+    Answer,
+    body_words,
+    entry,
+    excerpt,
+    generated_text,
+    given_up_words,
+    says_more_than,
+    text_of,
+    whole_number,
+)
 from fitserve.verify.ask import ask, ask_in_turn
 from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
@@ -90,25 +101,30 @@ def judge_generation(answer: Answer) -> tuple[str | None, str]:
     if choice is None:
         return "not-openai-compatible", f"no choices in the answer: {excerpt(str(answer.body))}"
     reason = text_of(entry(choice, "finish_reason"))
-    return _judge_content(generated_text(choice), answer.output_tokens, reason)
+    return _judge_content(answer, generated_text(choice), reason)
 
 
 def judge_stream(answer: Answer) -> tuple[str | None, str]:
     """Did a stream carry generated tokens to its end? The error type, or None, and the words."""
     if not answer.ok:
         return answer.error_type, answer.trouble
-    return _judge_content(answer.text, answer.output_tokens, answer.finish_reason or "")
+    return _judge_content(answer, answer.text, answer.finish_reason or "")
 
 
-def _judge_content(text: str, output_tokens: int | None, finish_reason: str) -> tuple[str | None, str]:
+def _judge_content(answer: Answer, text: str, finish_reason: str) -> tuple[str | None, str]:
     # Special tokens have no text, so the count decides where the server gives one.
+    output_tokens = answer.output_tokens
     if not (output_tokens or (output_tokens is None and text)):
         return "empty-answer", "an answer without a token"
-    if output_tokens is not None and output_tokens > SMALL_OUTPUT_TOKENS:
+    if output_tokens is not None and not 0 < output_tokens <= SMALL_OUTPUT_TOKENS:
         return "wrong-count", f"{output_tokens} tokens counted, at most {SMALL_OUTPUT_TOKENS} were asked for"
+    count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
+    if says_more_than(answer, text, output_tokens or SMALL_OUTPUT_TOKENS):
+        return "wrong-count", f"{count}, and a text that is longer: {excerpt(text)}"
     if not finish_reason:
         return "no-finish-reason", "an answer without a finish_reason"
-    count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
+    if finish_reason in GIVEN_UP:
+        return "given-up", given_up_words(finish_reason)
     return None, f"{count}, {finish_reason}: {excerpt(text)[:40]!r}{_odd_text(text)}"
 
 

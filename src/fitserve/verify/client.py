@@ -16,6 +16,7 @@ import msgspec
 from fitserve import __version__
 from fitserve.errors import UsageError
 from fitserve.verify.answer import (
+    GIVEN_UP,
     MAX_EVENTS_BEYOND_TOKENS,
     Answer,
     body_words,
@@ -24,6 +25,7 @@ from fitserve.verify.answer import (
     error_message,
     excerpt,
     generated_text,
+    given_up_words,
     http_error_type,
     text_of,
     usage,
@@ -69,6 +71,7 @@ class Progress:
             first_token_seconds=times[0] - self.start if times else None,
             token_gaps_seconds=[after - before for before, after in pairwise(times)],
             events=len(times),
+            pieces=sum(map(bool, self.texts)),
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             cached_tokens=self.cached_tokens,
@@ -268,6 +271,8 @@ def _take_event(progress: Progress, event: Any) -> str:
 def _end_of_stream(progress: Progress) -> Answer:
     if progress.finish_reason is None:
         return progress.answer("stream-cut", "[DONE] came before a finish_reason")
+    if progress.finish_reason in GIVEN_UP:
+        return progress.answer("given-up", given_up_words(progress.finish_reason))
     return progress.answer()
 
 

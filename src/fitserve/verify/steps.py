@@ -300,6 +300,10 @@ MAX_FOUND_FRACTION = 0.1
 """Prompts of which more was found in the prefix cache prove nothing about room. A chat template's first lines are found rightly."""
 
 
+UNPROVEN = frozenset({"prefix-cache-hits", "ended-early"})
+"""Error types of requests that were all answered and took less than they were to take: neither a yes nor a no."""
+
+
 def judge_together(step: Step) -> tuple[str | None, str]:
     """Were all requests of a step served, at once, and each in room of its own? The error type, or None, and the words."""
     each = step.prompt_tokens + step.output_tokens
@@ -321,6 +325,12 @@ def judge_together(step: Step) -> tuple[str | None, str]:
         return (
             "prefix-cache-hits",
             f"{answered}, but {step.found_fraction:.0%} of the prompts came from the prefix cache",
+        )
+    elif step.counted_output_tokens < step.output_tokens * step.answered:
+        asked = step.output_tokens * step.answered
+        return (
+            "ended-early",
+            f"{answered}, but with {step.counted_output_tokens:,} of {asked:,} tokens of output",
         )
     elif at_once >= step.concurrency:
         return None, f"{answered}; {at_once} generated at once" + (", no preemption" if seen else "")
