@@ -22,6 +22,7 @@ QUIRKS = frozenset(
     {
         "good",
         "gzip-bomb",
+        "absurd-length",
         "aborts",
         "busy",
         "cached",
@@ -49,9 +50,11 @@ QUIRKS = frozenset(
         "leaves-requests",
         "length-by-tokenizer",
         "llamacpp",
+        "negative-length",
         "never-scheduled",
         "never-scheduled-long",
         "never-scheduled-silent",
+        "no-endpoint",
         "no-metrics",
         "no-template",
         "nothing",
@@ -62,6 +65,9 @@ QUIRKS = frozenset(
         "pooling",
         "preempting",
         "redirect",
+        "refuses-streams",
+        "same-token",
+        "says-yes",
         "sglang",
         "slow",
         "stream-error",
@@ -137,9 +143,9 @@ async def models(request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text="<html>Not Found</html>", content_type="text/html")
     if mode == "key" and request.headers.get("Authorization") != "Bearer let-me-in":
         return web.json_response({"error": "Unauthorized"}, status=401)
-    card = {"id": MODEL, "object": "model", "owned_by": OWNERS.get(mode, "vllm")}
+    card: dict = {"id": MODEL, "object": "model", "owned_by": OWNERS.get(mode, "vllm")}
     if mode not in {"ollama", "llamacpp", "length-by-tokenizer"}:
-        card["max_model_len"] = LENGTH
+        card["max_model_len"] = {"absurd-length": 10**12, "negative-length": -5}.get(mode, LENGTH)
     return web.json_response({"object": "list", "data": [card]})
 
 
@@ -170,7 +176,7 @@ async def tokenize(request: web.Request) -> web.Response:
         return web.Response(status=404)
     body = await request.json()
     text = body.get("prompt") or body["messages"][0]["content"]
-    tokens = [1000 + len(word) for word in text.split(" ")]
+    tokens = [1000 + len(word) * (mode != "same-token") for word in text.split(" ")]
     return web.json_response({"count": len(tokens), "max_model_len": LENGTH, "tokens": tokens})
 
 
@@ -185,7 +191,9 @@ def refusal(mode: str, body: dict, prompt_tokens: int) -> web.Response | None:
     """Why a request is not taken; None where it is."""
     if body["model"] != MODEL:
         return problem(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
-    if mode == "no-template" and "messages" in body:
+    if (mode == "no-endpoint" and "prompt" in body) or (mode == "refuses-streams" and body.get("stream")):
+        return web.json_response({"detail": "Not Found"}, status=404)
+    if mode in {"no-template", "no-endpoint"} and "messages" in body:
         return problem(400, "default chat template is no longer allowed, so you must provide a chat template")
     if isinstance(body.get("prompt"), list) and mode in {"ollama", "texts-only"}:
         return problem(400, "json: cannot unmarshal array into Go struct field of type string")
@@ -384,9 +392,15 @@ async def pool(request: web.Request) -> web.Response:
     return web.json_response({"data": [{"data": [[0.25, 0.75]]}], "usage": {"prompt_tokens": 1}})
 
 
+async def say_yes(_request: web.Request) -> web.Response:
+    """The one page of a web server that has it for every address."""
+    return web.Response(text="<html><title>Welcome</title></html>", content_type="text/html")
+
+
 async def serve() -> None:
     """Listen on a free port, say which, and go on until killed."""
     app = web.Application()
+    app.router.add_route("*", "/says-yes/{path:.*}", say_yes)
     for path, handler in (
         ("health", health),
         ("version", version),

@@ -85,7 +85,7 @@ def _heading(verification: Verification) -> list[str]:
         else f"{software}, version not said",
     ]
     if verification.served_names:
-        lines.append("  " + ", ".join(fact for fact in facts if fact))
+        lines.append("  " + _printable(", ".join(fact for fact in facts if fact)))
     return lines
 
 

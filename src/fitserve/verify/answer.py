@@ -105,6 +105,18 @@ def miscount(answer: Answer, prompt_tokens: int, max_tokens: int, *, whole_outpu
     return None if right and not says_more_than(answer, answer.text, max_tokens) else "wrong-count"
 
 
+def decode_json(raw: bytes | bytearray) -> Any:
+    """A foreign JSON.
+
+    Raises:
+        ValueError: it is none, or one so deep that nobody reads it.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
 def entry(value: Any, *path: str | int) -> Any:
     """The value at a path of a foreign JSON; None where the shape is another."""
     for key in path:
@@ -128,8 +140,9 @@ def text_of(value: Any) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a foreign text on one line."""
-    line = " ".join(text.split())
+    """The beginning of a foreign text on one line; bytes of a header that are no UTF-8 are shown as unreadable."""
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    line = " ".join(readable.split())
     return line if len(line) <= EXCERPT_CHARACTERS else line[: EXCERPT_CHARACTERS - 3] + "..."
 
 

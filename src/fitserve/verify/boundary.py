@@ -152,7 +152,7 @@ async def _check_edge(session: Session, prompts: Prompts, edge: Edge, max_model_
     expected = _expected(edge)
     body: dict[str, Any] | None = await prompts.request(session, edge.prompt_tokens, edge.max_tokens)
     if body is None:
-        return unasked(edge.name, expected, "no text of exactly that many tokens could be fitted")
+        return unasked(edge.name, expected, "no prompt of exactly that many tokens could be made")
     answer = await ask(session, prompts.path, body)
     if edge.refused:
         error_type, actual = judge_refusal(edge, answer, max_model_len)

@@ -42,6 +42,7 @@ async def check_answers(session: Session) -> None:
     """Ask every endpoint that the server has for one small answer.
 
     A pooling model has no endpoint that generates: then its own ones are asked, and the first that answers is its check.
+    An endpoint that has just answered is there: where it then refuses to stream, that is a failure.
     """
     small = {"max_tokens": SMALL_OUTPUT_TOKENS, "temperature": 0}
     requests = (
@@ -52,12 +53,15 @@ async def check_answers(session: Session) -> None:
     )
     await ask_in_turn(session, [partial(_check_generation, session, *request) for request in requests])
     asked = [session.found(name) for name in GENERATING]
-    if all(check is not None and check.error_type in _ABSENT for check in asked):
+    if all(check is not None and check.error_type in _UNASKED for check in asked):
         await _check_pooling(session)
 
 
 _ABSENT = frozenset({"not-supported", "http-404", "http-405", "http-501"})
 """What a server says of an endpoint that it does not have."""
+
+_UNASKED = _ABSENT | {"no-chat-template"}
+"""Where all that generates says so, nothing has been seen to generate."""
 
 
 async def _check_generation(session: Session, name: str, path: str, body: dict[str, Any]) -> Check:
@@ -66,7 +70,8 @@ async def _check_generation(session: Session, name: str, path: str, body: dict[s
     if model is None:
         return unasked(name, expected, session.no_model)
     answer = await ask(session, path, {"model": model, **body})
-    if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
+    whole = session.found(name.removesuffix("-stream"))
+    if answer.error_type in _UNASKED and not (whole and whole.passed):
         why = f"no such endpoint here: {answer.trouble}"
         if answer.error_type == "no-chat-template":
             why = f"the model has no chat template; completions decide ({excerpt(answer.error)})"
@@ -162,7 +167,11 @@ def judge_pooling(answer: Answer) -> tuple[str | None, str]:
         return answer.error_type, answer.trouble
     first = entry(answer.body, "data", 0)
     for key in ("embedding", "data", "probs", "score"):
-        numbers = list(_numbers(entry(first, key)))
+        values = _flat(entry(first, key))
+        numbers = [value for value in values if isinstance(value, float) or whole_number(value) is not None]
+        if numbers and len(numbers) < len(values):
+            missing = len(values) - len(numbers)
+            return "not-a-number", f"{missing:,} of {len(values):,} values are no numbers"
         if len(numbers) > 1 and not any(numbers):
             return "empty-answer", f"{len(numbers):,} numbers, all 0"
         if numbers:
@@ -170,8 +179,12 @@ def judge_pooling(answer: Answer) -> tuple[str | None, str]:
     return "not-openai-compatible", f"no numbers in the answer: {excerpt(str(answer.body))}"
 
 
-def _numbers(value: Any) -> list[float]:
-    if isinstance(value, list):
-        return [number for part in value for number in _numbers(part)]
-    is_number = isinstance(value, float) or whole_number(value) is not None
-    return [value] if is_number else []
+MAX_DEPTH = 3
+"""A vector for each token of each text is the deepest that there is."""
+
+
+def _flat(value: Any, depth: int = MAX_DEPTH) -> list[Any]:
+    """The values of nested lists, as deep as an answer has any."""
+    if not isinstance(value, list) or depth == 0:
+        return [value]
+    return [inner for part in value for inner in _flat(part, depth - 1)]

@@ -3,6 +3,7 @@
 One client serves a whole verification: no limit of connections, so that the server's limits are what is seen.
 """
 
+import errno
 import os
 import ssl
 import time
@@ -21,6 +22,7 @@ from fitserve.verify.answer import (
     Answer,
     body_words,
     cached_tokens,
+    decode_json,
     entry,
     error_message,
     excerpt,
@@ -152,7 +154,7 @@ class Client:
                 )
                 return progress.answer("no-connection", f"no connection within {seconds:g} s")
             return progress.answer("timeout", f"no whole answer within {deadline_seconds:g} s")
-        except (aiohttp.ClientError, OversizedEventError, OSError) as error:
+        except (aiohttp.ClientError, OversizedEventError, OSError, UnicodeError) as error:
             return progress.answer(*network_trouble(error))
 
     async def _on_living_connection(self, request: _Request, progress: Progress) -> Answer:
@@ -208,8 +210,8 @@ async def _read_whole(progress: Progress, response: "aiohttp.ClientResponse") ->
             return progress.answer("endless-answer", f"a body beyond {MAX_BODY_BYTES:,} bytes")
     text = raw.decode("utf-8", "replace")
     try:
-        progress.body = msgspec.json.decode(raw) if raw else None
-    except msgspec.DecodeError:
+        progress.body = decode_json(raw) if raw else None
+    except ValueError:
         progress.texts = [text]
     if response.status >= 400:
         message = error_message(progress.body) or body_words(text)
@@ -238,8 +240,8 @@ async def _read_stream(progress: Progress, response: "aiohttp.ClientResponse", m
             if events > max_events:
                 return progress.answer("endless-answer", f"more than {max_events} events")
             try:
-                event = msgspec.json.decode(data)
-            except msgspec.DecodeError:
+                event = decode_json(data)
+            except ValueError:
                 return progress.answer("not-json", f"an event is no JSON: {data.decode('utf-8', 'replace')}")
             if message := _take_event(progress, event):
                 return progress.answer("error-in-stream", message)
@@ -287,8 +289,12 @@ def network_trouble(error: Exception) -> tuple[str, str]:
             kind, words = "proxy-failed", f"the proxy answered {error.status} {error.message}"
         case aiohttp.ClientConnectorDNSError():
             kind, words = "host-unknown", f"the name {error.host} has no address"
+        case UnicodeError():
+            kind, words = "host-unknown", f"the host is no name that can be looked up: {error}"
         case aiohttp.ClientSSLError() | ssl.SSLError():
             kind, words = "tls-failed", str(error.__cause__ or error)
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            kind, words = "too-many-open-files", "this machine lets fitserve open no more connections"
         case aiohttp.ClientConnectorError():
             refused = isinstance(error.os_error, ConnectionRefusedError)
             kind = "connection-refused" if refused else "unreachable"
