@@ -171,6 +171,14 @@ def test_pressure_is_what_grew_and_what_was_highest() -> None:
     )
 
 
+def test_the_requests_of_others_are_not_ours() -> None:
+    """A batch that others have filled before proves nothing about our requests, which wait."""
+    readings = [gauges(3, 0), gauges(4, 3), gauges(4, 3), gauges(3, 0)]
+    measured = msgspec.structs.replace(step(4, measure_pressure(readings, 90)), generating_at_once=1)
+
+    assert ("not-at-once", 1) == (judge_together(measured)[0], measured.seen_at_once)
+
+
 def test_a_wait_for_cache_is_one_that_the_cache_explains() -> None:
     """A held wait is for the KV cache where its free part is smaller than a prompt."""
     readings = [gauges(0, 0), gauges(3, 2, 0.95), gauges(3, 1, 0.95), gauges(0, 0)]
