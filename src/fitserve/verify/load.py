@@ -51,6 +51,7 @@ async def check_ramp(session: Session, prompts: Prompts, workload: Workload) -> 
             break
         steps.append(step)
         actual = judge_together(step)[1] if step.errors else describe(step)
+        actual += workload.cut_words(session.served.max_model_len, generates=prompts.generates)
         session.record(step_check(name, step, expected, actual, step.error_type))
         if step.errors or (options.goal_concurrency is None and step.preemptions):
             break

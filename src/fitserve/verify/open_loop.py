@@ -100,6 +100,7 @@ async def check_open_loop(session: Session, prompts: Prompts, workload: Workload
     if error_type is None and (unsent or is_falling_behind(answers)):
         error_type = "rate-not-sustained"
         actual = f"the queue grows: at most {step.concurrency} in flight, {actual}"
+    actual += workload.cut_words(session.served.max_model_len, generates=prompts.generates)
     if unsent:
         actual += f"; {unsent} were not sent, for {MAX_IN_FLIGHT:,} were in flight"
     session.record(step_check("open-loop", step, expected, actual, error_type))
