@@ -108,6 +108,21 @@ def test_a_goal_whose_outputs_end_early_is_not_proven(fake_url: str) -> None:
     assert (None, "ended-early") == (check.passed, check.error_type)
     assert "not asked" == verification.numbers["verdicts"][1]["answer"]
     assert "unproven goal-length" in render_verification(verification)
+    assert [0, 1] == [
+        exit_code(verification, options) for options in (QUICK, quick(goal_context=200, goal_concurrency=3))
+    ]
+
+
+@pytest.mark.parametrize("mode", ["ollama", "pooling"])
+def test_a_goal_that_cannot_be_asked_is_no_success(fake_url: str, mode: str) -> None:
+    """Whoever gives a goal relies on the exit code for it."""
+    options = quick(goal_context=100, goal_concurrency=2)
+    asked = verify_server(f"{fake_url}/{mode}", options)
+    proven = Verification(
+        url="http://h", checks=[Check(name="goal-length", passed=True, expected="all", actual="all")]
+    )
+
+    assert (1, 0, 0) == (exit_code(asked, options), exit_code(asked, QUICK), exit_code(proven, options))
 
 
 def test_without_a_goal_nothing_is_pretended(fake_url: str) -> None:

@@ -72,11 +72,18 @@ def verify_server(
         return asyncio.run(_verify(target, key, options, workload, listener))
 
 
-def exit_code(verification: Verification) -> int:
-    """0 where all passed; 1 where a check failed; 3 where it is no OpenAI-compatible server; 4 where none is reached."""
-    if verification.passed:
-        return EXIT_OK
+def exit_code(verification: Verification, options: Options | None = None) -> int:
+    """0 where all passed; 1 where a check failed; 3 where it is no OpenAI-compatible server; 4 where none is reached.
+
+    Args:
+        verification: the checks.
+        options: what was asked: a goal that could not be proven is no 0.
+    """
     by_name = {check.name: check for check in verification.checks}
+    goal = by_name.get("goal-length")
+    wanted = options is not None and options.goal_context is not None
+    if verification.passed:
+        return EXIT_NO if wanted and not (goal and goal.passed) else EXIT_OK
     if by_name["reach"].passed is False:
         return MachineError.exit_code
     models = by_name.get("models")
