@@ -22,15 +22,21 @@ QUIRKS = frozenset(
     {
         "good",
         "gzip-bomb",
+        "absurd-length",
+        "aborts",
         "busy",
         "cached",
+        "caps-output",
         "count-wrong",
         "cut-connection",
         "cuts-output",
+        "cuts-prompts-under-load",
         "embedding",
+        "embedding-fails-later",
         "empty",
         "endless-models",
         "endless-tokens",
+        "ends-early",
         "fails-later",
         "half-json",
         "hang-mid-stream",
@@ -38,13 +44,17 @@ QUIRKS = frozenset(
         "http-500",
         "http-502",
         "key",
+        "counts-too-few",
+        "ignores-max-tokens",
         "leaks",
         "leaves-requests",
         "length-by-tokenizer",
         "llamacpp",
+        "negative-length",
         "never-scheduled",
         "never-scheduled-long",
         "never-scheduled-silent",
+        "no-endpoint",
         "no-metrics",
         "no-template",
         "nothing",
@@ -55,6 +65,9 @@ QUIRKS = frozenset(
         "pooling",
         "preempting",
         "redirect",
+        "refuses-streams",
+        "same-token",
+        "says-yes",
         "sglang",
         "slow",
         "stream-error",
@@ -73,7 +86,9 @@ NO_METRICS = {
     "html",
 }
 NOT_VLLM = {"ollama", "llamacpp", "sglang", "html", "nothing", "redirect"}
-POOLING = {"embedding", "pooling"}
+POOLING = {"embedding", "embedding-fails-later", "pooling"}
+VERBOSE = {"counts-too-few", "ignores-max-tokens"}
+FINISHES = {"aborts": "abort"}
 OWNERS = {"ollama": "library", "llamacpp": "llamacpp", "sglang": "sglang"}
 
 BOMB = gzip.compress(bytes(1 << 28))
@@ -128,9 +143,9 @@ async def models(request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text="<html>Not Found</html>", content_type="text/html")
     if mode == "key" and request.headers.get("Authorization") != "Bearer let-me-in":
         return web.json_response({"error": "Unauthorized"}, status=401)
-    card = {"id": MODEL, "object": "model", "owned_by": OWNERS.get(mode, "vllm")}
+    card: dict = {"id": MODEL, "object": "model", "owned_by": OWNERS.get(mode, "vllm")}
     if mode not in {"ollama", "llamacpp", "length-by-tokenizer"}:
-        card["max_model_len"] = LENGTH
+        card["max_model_len"] = {"absurd-length": 10**12, "negative-length": -5}.get(mode, LENGTH)
     return web.json_response({"object": "list", "data": [card]})
 
 
@@ -161,7 +176,7 @@ async def tokenize(request: web.Request) -> web.Response:
         return web.Response(status=404)
     body = await request.json()
     text = body.get("prompt") or body["messages"][0]["content"]
-    tokens = [1000 + len(word) for word in text.split(" ")]
+    tokens = [1000 + len(word) * (mode != "same-token") for word in text.split(" ")]
     return web.json_response({"count": len(tokens), "max_model_len": LENGTH, "tokens": tokens})
 
 
@@ -176,10 +191,14 @@ def refusal(mode: str, body: dict, prompt_tokens: int) -> web.Response | None:
     """Why a request is not taken; None where it is."""
     if body["model"] != MODEL:
         return problem(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
-    if mode == "no-template" and "messages" in body:
+    if (mode == "no-endpoint" and "prompt" in body) or (mode == "refuses-streams" and body.get("stream")):
+        return web.json_response({"detail": "Not Found"}, status=404)
+    if mode in {"no-template", "no-endpoint"} and "messages" in body:
         return problem(400, "default chat template is no longer allowed, so you must provide a chat template")
     if isinstance(body.get("prompt"), list) and mode in {"ollama", "texts-only"}:
         return problem(400, "json: cannot unmarshal array into Go struct field of type string")
+    if mode == "ends-early" and "ignore_eos" in body:
+        return problem(400, "ignore_eos: extra inputs are not permitted")
     return refusal_of_length(mode, body, prompt_tokens)
 
 
@@ -245,6 +264,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
         tokens = min(
             body.get("max_tokens", 16), max(1, LENGTH - prompt_tokens) if mode == "cuts-output" else 10**9
         )
+        if mode == "cuts-prompts-under-load" and in_flight[mode] > 1:
+            prompt_tokens = min(prompt_tokens, 10)
+        tokens = min(tokens, {"caps-output": 16, "ends-early": 3}.get(mode, tokens))
         usage = {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,
@@ -278,13 +300,17 @@ def is_stuck(mode: str, usage: dict) -> bool:
 async def whole(request: web.Request, mode: str, body: dict, usage: dict) -> web.StreamResponse:
     """An answer in one piece."""
     text = "word " * usage["completion_tokens"]
-    choice: dict = {"index": 0, "finish_reason": "length"}
+    if mode in VERBOSE:
+        text = "word " * 60
+    choice: dict = {"index": 0, "finish_reason": FINISHES.get(mode, "length")}
     choice |= {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
     answer = {"object": "text_completion", "choices": [choice], "usage": usage}
     if mode in {"hang-mid-stream", "slow"} or is_stuck(mode, usage):
         await asyncio.sleep(3600)
     if mode == "nulls":
         answer = dict.fromkeys(answer)
+    if mode == "ignores-max-tokens":
+        del answer["usage"]
     if mode == "empty":
         answer |= {"choices": [choice | {"text": ""}], "usage": usage | {"completion_tokens": 0}}
     raw = json.dumps(answer)
@@ -310,7 +336,7 @@ async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> we
     if is_stuck(mode, usage):
         await asyncio.sleep(3600)
     chat = "messages" in body
-    wanted = 10**9 if mode == "endless-tokens" else usage["completion_tokens"]
+    wanted = {"endless-tokens": 10**9, **dict.fromkeys(VERBOSE, 60)}.get(mode, usage["completion_tokens"])
     for number in range(0 if mode == "empty" else wanted):
         if mode == "hang-mid-stream" and number == 2:
             await asyncio.sleep(3600)
@@ -326,12 +352,16 @@ async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> we
             break
         last = number == wanted - 1
         piece = {"delta": {"content": "word "}} if chat else {"text": "word "}
-        event = {"choices": [{"index": 0, **piece, "finish_reason": "length" if last else None}]}
+        event = {
+            "choices": [
+                {"index": 0, **piece, "finish_reason": FINISHES.get(mode, "length") if last else None}
+            ]
+        }
         raw = json.dumps(dict.fromkeys(event) if mode == "nulls" else event)
         await response.write(f"data: {raw[:20] if mode == 'half-json' else raw}\n\n".encode())
         if number < 64:
             await asyncio.sleep(0.001)  # so that requests at once are at once
-    usage = {} if mode == "nulls" else usage
+    usage = {} if mode in {"nulls", "ignores-max-tokens"} else usage
     await response.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
     await response.write(b"data: [DONE]\n\n")
     return response
@@ -339,13 +369,17 @@ async def stream(request: web.Request, mode: str, body: dict, usage: dict) -> we
 
 async def embed(request: web.Request) -> web.Response:
     """A vector for a text or for token ids."""
-    if request.match_info["mode"] != "embedding":
+    mode = request.match_info["mode"]
+    if mode not in {"embedding", "embedding-fails-later"}:
         return web.json_response({"detail": "Not Found"}, status=404)
     body = await request.json()
     prompt_tokens = count("embedding", body)
     refused = refusal("embedding", body, prompt_tokens)
     if refused is not None:
         return refused
+    answered[mode] += 1
+    if mode == "embedding-fails-later" and answered[mode] > 4:
+        return web.json_response({"data": [], "usage": {"prompt_tokens": prompt_tokens}})
     return web.json_response(
         {"data": [{"embedding": [0.5, -0.5, 0.0]}], "usage": {"prompt_tokens": prompt_tokens}}
     )
@@ -358,9 +392,15 @@ async def pool(request: web.Request) -> web.Response:
     return web.json_response({"data": [{"data": [[0.25, 0.75]]}], "usage": {"prompt_tokens": 1}})
 
 
+async def say_yes(_request: web.Request) -> web.Response:
+    """The one page of a web server that has it for every address."""
+    return web.Response(text="<html><title>Welcome</title></html>", content_type="text/html")
+
+
 async def serve() -> None:
     """Listen on a free port, say which, and go on until killed."""
     app = web.Application()
+    app.router.add_route("*", "/says-yes/{path:.*}", say_yes)
     for path, handler in (
         ("health", health),
         ("version", version),

@@ -1,5 +1,7 @@
 """Foreign JSON is read without surprise, and a refusal gets its name in every release's words."""
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from fitserve.verify.answer import (
     error_message,
     generated_text,
     http_error_type,
+    miscount,
     usage,
     whole_number,
 )
@@ -156,3 +159,41 @@ def test_a_vector_counts_its_numbers() -> None:
     for first in ({"embedding": [0.1, 2]}, {"data": [[0.1], [2]]}, {"probs": [0.1, 0.9]}):
         assert (None, "2 numbers") == judge_pooling(Answer(status=200, body={"data": [first]}))
     assert (None, "1 numbers") == judge_pooling(Answer(status=200, body={"data": [{"score": 0.5}]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "error_type"),
+    [
+        ([0.1, None], "not-a-number"),
+        ([None], "not-openai-compatible"),
+        ([0.0, 0], "empty-answer"),
+        ([[[0.5]], [["x"]]], "not-a-number"),
+        (functools.reduce(lambda inner, _: [inner], range(900), 0.5), "not-openai-compatible"),
+    ],
+)
+def test_a_vector_with_holes_is_none(values: object, error_type: str) -> None:
+    """NaN comes as null: a vector is only one if all of it are numbers."""
+    assert error_type == judge_pooling(Answer(status=200, body={"data": [{"embedding": values}]}))[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "max_tokens", "whole_output", "error_type"),
+    [
+        (Answer(prompt_tokens=9, output_tokens=4, pieces=4, text="a b c d"), 4, True, None),
+        (Answer(prompt_tokens=9, output_tokens=4), 4, True, None),
+        (Answer(prompt_tokens=9, output_tokens=3), 4, True, "wrong-count"),
+        (Answer(prompt_tokens=9, output_tokens=3), 4, False, None),
+        (Answer(prompt_tokens=9, output_tokens=0), 4, False, "wrong-count"),
+        (Answer(prompt_tokens=9, output_tokens=5), 4, False, "wrong-count"),
+        (Answer(prompt_tokens=8, output_tokens=4), 4, True, "wrong-count"),
+        (Answer(prompt_tokens=None, output_tokens=4), 4, True, "not-counted"),
+        (Answer(prompt_tokens=9, output_tokens=4, pieces=9), 4, True, "wrong-count"),
+        (Answer(prompt_tokens=9, output_tokens=4, text="a " * 17), 4, True, "wrong-count"),
+        (Answer(prompt_tokens=9, text="a body " * 9), 0, True, None),
+    ],
+)
+def test_a_count_is_what_was_sent_and_asked_for(
+    answer: Answer, max_tokens: int, whole_output: bool, error_type: str | None
+) -> None:
+    """Fewer or more tokens than were sent or asked for, or more text than they can hold, is another answer."""
+    assert error_type == miscount(answer, 9, max_tokens, whole_output=whole_output)

@@ -35,6 +35,21 @@ CASES: dict[str, tuple[dict[str, str], tuple[str, ...], int]] = {
     "no-template": ({}, ("chat", "chat-stream"), 0),
     "embedding": ({}, (*GENERATION, "boundary-output-over"), 0),
     "cached": ({}, (), 0),
+    "ends-early": ({}, (), 0),
+    "same-token": ({}, (), 0),
+    "negative-length": ({}, (), 0),
+    "absurd-length": ({}, EDGES, 0),
+    "no-endpoint": (
+        failed("endpoints", kind="not-openai-compatible"),
+        (*GENERATION, *EDGES, *LOAD),
+        1,
+    ),
+    "refuses-streams": (
+        failed("chat-stream", "completion-stream", kind="http-404"),
+        (*EDGES, *LOAD),
+        1,
+    ),
+    "says-yes": (failed("models", kind="not-json"), ("version", "model-name", *GENERATION, *EDGES, *LOAD), 3),
     "leaks": ({}, (), 0),
     "leaves-requests": ({}, (), 0),
     "one-at-a-time": ({}, (), 0),
@@ -90,8 +105,19 @@ CASES: dict[str, tuple[dict[str, str], tuple[str, ...], int]] = {
         1,
     ),
     "count-wrong": (
-        failed("boundary-half", kind="wrong-count") | failed("boundary-exact", kind="request-too-long"),
+        failed("boundary-half", "load-1", kind="wrong-count")
+        | failed("boundary-exact", kind="request-too-long"),
         (),
+        1,
+    ),
+    "cuts-prompts-under-load": (failed("load-2", kind="wrong-count"), (), 1),
+    "caps-output": (failed("load-1", kind="wrong-count"), (), 1),
+    "counts-too-few": (failed(*GENERATION, *ACCEPTED, "load-1", kind="wrong-count"), (), 1),
+    "ignores-max-tokens": (failed(*GENERATION, kind="wrong-count"), (*EDGES, *LOAD), 1),
+    "aborts": (failed(*GENERATION, *ACCEPTED, "load-1", kind="given-up"), (), 1),
+    "embedding-fails-later": (
+        failed("load-1", kind="not-openai-compatible"),
+        (*GENERATION, "boundary-output-over"),
         1,
     ),
     "key": (

@@ -68,3 +68,23 @@ def test_an_embedding_takes_ids_too(fake_url: str) -> None:
     assert not prompts.generates
     assert list(SIZES * 2) == [len(body["input"]) for body in requests]
     assert [] == [body for body in requests if "max_tokens" in body]
+
+
+def test_one_ordinary_token_makes_no_two_prompts(fake_url: str) -> None:
+    """A tokenizer that gives one id for everything is not drawn from: all prompts would be one, and come from the cache."""
+    prompts, requests, _ = asyncio.run(requests_of(f"{fake_url}/same-token", "completions"))
+
+    assert prompts is not None
+    assert len({str(body) for body in requests}) == len(requests)
+
+
+def test_a_prompt_beyond_all_bounds_is_not_made(fake_url: str) -> None:
+    """No request is made that would fill this machine's memory, whatever length a server or a user names."""
+
+    async def ask() -> dict[str, object] | None:
+        async with open_client(parse_target(f"{fake_url}/good")) as client:
+            session = Session(client, Options(deadline_seconds=10), lambda _: None)
+            prompts = Prompts(api="completions", model="fake", pool=[1, 2])
+            return await prompts.request(session, 10**18, 1)
+
+    assert None is asyncio.run(ask())

@@ -14,7 +14,9 @@ from fitserve.errors import UsageError
 from fitserve.report.verification_help import HELP
 from fitserve.report.verification_text import render_verification
 from fitserve.verify.options import Options
+from fitserve.verify.reach import name_help
 from fitserve.verify.run import exit_code, verify_server
+from fitserve.verify.session import Served
 from fitserve.verify.verification import Check, Verification
 
 QUICK = Options(profile="quick", deadline_seconds=5)
@@ -65,6 +67,25 @@ def test_an_unknown_name_is_its_own_finding(fake_url: str) -> None:
     assert "fake" == verification.model
 
 
+def test_a_name_is_not_taken_by_a_server_that_says_yes_to_everything(fake_url: str) -> None:
+    """A page in place of an answer is no answer for that name: it is no API, whatever name is asked for."""
+    verification = verify_server(f"{fake_url}/says-yes", quick(model="my-model"))
+
+    assert (False, "not-openai-compatible") == (
+        found(verification, "model-name").passed,
+        found(verification, "model-name").error_type,
+    )
+    assert 3 == exit_code(verification)
+
+
+def test_many_names_are_counted() -> None:
+    """A list of a thousand names is shown by its beginning, and a name as long as a page by its own."""
+    served = Served(names=[f"model-{number}" for number in range(1000)], model="model-0")
+
+    assert "'model-19' and 980 more" in name_help("mine", served)
+    assert 300 > len(name_help("mine", Served(names=["m" * 10**6])).partition("Send")[0])
+
+
 def test_goals_are_verdicts(fake_url: str) -> None:
     """With a goal, three questions are answered: one of full length, N of the goal's length, N of full length."""
     verification = verify_server(
@@ -77,6 +98,31 @@ def test_goals_are_verdicts(fake_url: str) -> None:
     assert ["load-1", "load-2", "load-3"] == [
         check.name for check in verification.checks if check.name.startswith("load-")
     ]
+
+
+def test_a_goal_whose_outputs_end_early_is_not_proven(fake_url: str) -> None:
+    """Requests that end before they have the goal's length have taken less room: neither a yes nor a no."""
+    verification = verify_server(f"{fake_url}/ends-early", quick(goal_context=200, goal_concurrency=3))
+
+    check = found(verification, "goal-length")
+    assert (None, "ended-early") == (check.passed, check.error_type)
+    assert "not asked" == verification.numbers["verdicts"][1]["answer"]
+    assert "unproven goal-length" in render_verification(verification)
+    assert [0, 1] == [
+        exit_code(verification, options) for options in (QUICK, quick(goal_context=200, goal_concurrency=3))
+    ]
+
+
+@pytest.mark.parametrize("mode", ["ollama", "pooling"])
+def test_a_goal_that_cannot_be_asked_is_no_success(fake_url: str, mode: str) -> None:
+    """Whoever gives a goal relies on the exit code for it."""
+    options = quick(goal_context=100, goal_concurrency=2)
+    asked = verify_server(f"{fake_url}/{mode}", options)
+    proven = Verification(
+        url="http://h", checks=[Check(name="goal-length", passed=True, expected="all", actual="all")]
+    )
+
+    assert (1, 0, 0) == (exit_code(asked, options), exit_code(asked, QUICK), exit_code(proven, options))
 
 
 def test_without_a_goal_nothing_is_pretended(fake_url: str) -> None:
@@ -93,6 +139,34 @@ def test_a_goal_beyond_the_context_fails(fake_url: str) -> None:
     check = found(verification, "goal-length")
     assert (False, "request-too-long") == (check.passed, check.error_type)
     assert 1 == exit_code(verification)
+
+
+def test_no_goal_is_worth_more_requests_than_a_server_bears(fake_url: str) -> None:
+    """Beyond so many requests in flight the goal is not asked, and the ramp ends there."""
+    verification = verify_server(f"{fake_url}/half-json", quick(goal_context=8, goal_concurrency=10**9))
+
+    check = found(verification, "goal-length")
+    assert (None, None) == (check.passed, check.error_type)
+    assert "no more than 1,024 requests are sent at once" in check.actual
+    assert 1024 == quick(goal_concurrency=10**9).ramp_concurrency
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such limit")
+def test_a_low_limit_of_open_files_is_raised(fake_url: str) -> None:
+    """More requests than open files: the limit is this machine's, no failure of the server, and stands again afterwards."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = (32, before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, low)
+    try:
+        verification = verify_server(f"{fake_url}/good", quick(goal_concurrency=32))
+        after = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert True is found(verification, "load-32").passed
+    assert low == after
 
 
 def test_full_length_beyond_the_goal_is_knowledge_not_failure(fake_url: str) -> None:
@@ -256,10 +330,11 @@ def test_connections_that_nobody_takes_are_told_apart() -> None:
 
 def test_an_unknown_host_is_named() -> None:
     """A name without an address is no time-out."""
-    verification = verify_server("http://no-such-host.invalid:8000", QUICK)
+    for host in ("no-such-host.invalid", "xn--"):
+        verification = verify_server(f"http://{host}:8000", QUICK)
 
-    assert ["host-unknown"] == [check.error_type for check in verification.checks]
-    assert 4 == exit_code(verification)
+        assert ["host-unknown"] == [check.error_type for check in verification.checks]
+        assert 4 == exit_code(verification)
 
 
 def answer_raw(listener: socket.socket, raw: bytes | None) -> None:
@@ -388,6 +463,18 @@ def test_what_is_no_api_is_told_in_few_lines(fake_url: str) -> None:
     assert "<" not in text
     assert 1 == text.count("no model name is known")
     assert "16 checks" in text
+
+
+def test_a_servers_words_move_no_cursor() -> None:
+    """A name or a version with a terminal's commands in it is shown without them."""
+    text = render_verification(
+        Verification(
+            url="http://h", model="m\x1b[31m", served_names=["m\x1b[31m"], server_version="1\x1b[2J\r"
+        )
+    )
+
+    assert "\x1b" not in text
+    assert "\r" not in text
 
 
 def test_what_is_not_proven_is_said(fake_url: str) -> None:

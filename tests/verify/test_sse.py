@@ -65,3 +65,5 @@ def test_an_endless_event_is_refused() -> None:
 
     with pytest.raises(OversizedEventError):
         reader.feed(b"data: " + b"x" * MAX_EVENT_BYTES)
+    with pytest.raises(OversizedEventError):
+        EventReader().feed(b"data:\n" * (MAX_EVENT_BYTES // 6 + 1))

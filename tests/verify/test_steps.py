@@ -30,12 +30,14 @@ from fitserve.verify.workload import Size, fit_size
 def step(concurrency: int, pressure: Pressure | None = None, errors: dict[str, int] | None = None) -> Step:
     """A step of requests of 100 tokens."""
     errors = errors or {}
+    answered = concurrency - sum(errors.values())
     return Step(
         concurrency=concurrency,
         prompt_tokens=90,
         output_tokens=10,
         requests=concurrency,
-        answered=concurrency - sum(errors.values()),
+        answered=answered,
+        counted_output_tokens=10 * answered,
         errors=errors,
         seconds=1.0,
         pressure=pressure,
@@ -122,6 +124,11 @@ TOGETHER: list[tuple[Step, str | None, str]] = [
     (step(4, pressure(running=4, preemptions=2)), "preemption-thrash", "2 preemptions"),
     (step(4, pressure(running=2, waiting=2, short=True)), "waiting-for-kv-cache", "at most 2 ran"),
     (step(4, pressure(running=3, holds=399)), "waiting-for-kv-cache", "400 tokens together, 399 in"),
+    (
+        msgspec.structs.replace(step(4, pressure(running=4)), counted_output_tokens=39),
+        "ended-early",
+        "39 of 40 tokens of output",
+    ),
     (step(4, pressure(running=4), {"timeout": 1, "http-503": 2}), "http-503", "1 of 4 answered"),
     (step(4, pressure(running=3, holds=399), {"timeout": 1}), "waiting-for-kv-cache", "3 of 4 answered"),
     (step(4, pressure(running=3, holds=400), {"timeout": 1}), "timeout", "3 of 4 answered"),
@@ -162,6 +169,14 @@ def test_pressure_is_what_grew_and_what_was_highest() -> None:
         seen.max_kv_cache_usage_fraction,
         seen.kv_cache_wait,
     )
+
+
+def test_the_requests_of_others_are_not_ours() -> None:
+    """A batch that others have filled before proves nothing about our requests, which wait."""
+    readings = [gauges(3, 0), gauges(4, 3), gauges(4, 3), gauges(3, 0)]
+    measured = msgspec.structs.replace(step(4, measure_pressure(readings, 90)), generating_at_once=1)
+
+    assert ("not-at-once", 1) == (judge_together(measured)[0], measured.seen_at_once)
 
 
 def test_a_wait_for_cache_is_one_that_the_cache_explains() -> None:

@@ -40,6 +40,9 @@ def test_an_address_loses_its_api_path(text: str, root: str, port: int) -> None:
         "http://user:secret@host",
         "http://h?x=1",
         "http://[::1",
+        "http://a..b",
+        "http://.",
+        f"http://{'a' * 64}.example",
         "",
     ],
 )

@@ -62,6 +62,10 @@ TRACES: dict[str, tuple[str, tuple[Size, ...]]] = {
             Size(prompt_tokens=9, output_tokens=1, at_seconds=2.0),
         ),
     ),
+    "a mark of its byte order, and a time that is none": (
+        '\ufeff{"input_tokens": 7, "output_tokens": 3, "at_seconds": ' + "9" * 400 + "}\n",
+        (Size(prompt_tokens=7, output_tokens=3),),
+    ),
     "a time that only some have is none": (
         '{"prompt_len": 7, "output_len": 3, "at_seconds": 1}\n{"prompt_len": 8, "max_tokens": 1}\n',
         (Size(prompt_tokens=7, output_tokens=3), Size(prompt_tokens=8, output_tokens=1)),
@@ -88,6 +92,7 @@ def test_a_trace_is_read(name: str, tmp_path: Path) -> None:
         ('{"input_tokens": 5, "output_tokens": 0}\n', "no count of output tokens", ":1"),
         ('{"input_tokens": true, "output_tokens": 1}\n', "no count of input tokens", ":1"),
         ("[1, 2]\n", "no count of input tokens", ":1"),
+        ("[" * 100_000 + "]" * 100_000, "no JSON", ":1"),
     ],
 )
 def test_a_broken_trace_names_its_line(text: str, words: str, line: str, tmp_path: Path) -> None:
@@ -112,6 +117,16 @@ def test_a_trace_is_repeated_and_fitted(tmp_path: Path) -> None:
     sizes = [(size.prompt_tokens, size.output_tokens) for size in islice(workload.sizes(100), 3)]
     assert [(80, 20), (5, 3), (80, 20)] == sizes
     assert [0] == [size.output_tokens for size in islice(workload.sizes(100, generates=False), 1)]
+    assert "; 1 of 2 recorded requests do not fit and are cut" == workload.cut_words(919)
+    assert ["", ""] == [workload.cut_words(920), workload.cut_words(900, generates=False)]
+
+
+def test_drawn_sizes_that_do_not_fit_are_told() -> None:
+    """The largest that may be drawn counts."""
+    workload = Workload(words="", input_tokens=90, output_tokens=10, random_range_ratio=0.5)
+
+    assert "; cut: up to 150 tokens do not fit" == workload.cut_words(149)
+    assert ["", ""] == [workload.cut_words(150), workload.cut_words(None)]
 
 
 def test_arrivals_have_their_rate() -> None:

@@ -63,7 +63,7 @@ def command(
 
     It is reached; its names and context length are read; every endpoint answers; requests of exactly max_model_len
     tokens are served and longer ones refused; a ramp of concurrent requests shows where it stops taking more. Exit 0:
-    all passed; 1: a check failed; 3: it is no OpenAI-compatible server; 4: it cannot be reached.
+    all passed; 1: a check failed, or the goal was not proven; 3: it is no OpenAI-compatible server; 4: it cannot be reached.
     """
     from fitserve.report.verification_text import render_verification
     from fitserve.verify.options import Options
@@ -82,7 +82,7 @@ def command(
         from fitserve.cli.keep import keep_verification
 
         keep_verification(verification, seconds, quiet=not shown)
-    return exit_code(verification)
+    return exit_code(verification, options)
 
 
 def _show(check: Check) -> None:

@@ -9,6 +9,7 @@ import click
 
 from fitserve.report.load_text import load_lines
 from fitserve.report.verification_help import HELP
+from fitserve.verify.steps import UNPROVEN
 from fitserve.verify.verification import Check, Verification
 
 MIN_WIDTH = 80
@@ -84,7 +85,7 @@ def _heading(verification: Verification) -> list[str]:
         else f"{software}, version not said",
     ]
     if verification.served_names:
-        lines.append("  " + ", ".join(fact for fact in facts if fact))
+        lines.append("  " + _printable(", ".join(fact for fact in facts if fact)))
     return lines
 
 
@@ -94,7 +95,7 @@ def result_word(check: Check) -> str:
         return "passed" if check.passed else "failed"
     if check.prompt_tokens is None:
         return "not asked"
-    return "unproven" if check.error_type == "prefix-cache-hits" else "beyond"
+    return "unproven" if check.error_type in UNPROVEN else "beyond"
 
 
 def _section(name: str) -> str:

@@ -10,6 +10,18 @@ EXCERPT_CHARACTERS = 160
 MAX_EVENTS_BEYOND_TOKENS = 64
 """Events of a stream that carry no token: the role, keep-alives, the usage, a split character."""
 
+MAX_PIECES_BEYOND_TOKENS = 4
+"""Pieces of text beyond one a token: what a parser of reasoning or tools has held back."""
+
+MAX_WORDS_OF_A_TOKEN = 4
+"""Only a vocabulary that joins words has tokens of more than one."""
+
+GIVEN_UP = frozenset({"abort", "error"})
+"""Finish reasons of an answer that the server did not bring to its end.
+
+Source: vLLM 0.32.0 ``v1/engine/__init__.py`` ``FinishReason``.
+"""
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back for one request, or what went wrong.
@@ -25,6 +37,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         first_token_seconds: from the request to the first token; None where none came.
         token_gaps_seconds: between one token event and the next.
         events: token events seen.
+        pieces: events of them that carried text.
         prompt_tokens: as the server counted them.
         output_tokens: as the server counted them.
         cached_tokens: of the prompt, found in the prefix cache; None where the server does not say so in its answers.
@@ -43,6 +56,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     first_token_seconds: float | None = None
     token_gaps_seconds: list[float] = []
     events: int = 0
+    pieces: int = 0
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
@@ -59,6 +73,48 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def trouble(self) -> str:
         """The trouble as a person reads it: ``http-500: the server's words``."""
         return f"{self.error_type}: {self.error}" if self.error else str(self.error_type)
+
+
+def given_up_words(finish_reason: str) -> str:
+    """An answer that the server broke off by itself, for a person."""
+    return f"the server broke the answer off: finish_reason {finish_reason!r}"
+
+
+def says_more_than(answer: Answer, text: str, tokens: int) -> bool:
+    """Is there more text than so many tokens can hold? Where no token is asked for, no text is looked at."""
+    words = len(text.split())
+    return tokens > 0 and (
+        answer.pieces > tokens + MAX_PIECES_BEYOND_TOKENS or words > MAX_WORDS_OF_A_TOKEN * tokens
+    )
+
+
+def miscount(answer: Answer, prompt_tokens: int, max_tokens: int, *, whole_output: bool) -> str | None:
+    """Does a whole answer count other tokens than were sent and asked for? The error type, or None.
+
+    Args:
+        answer: a whole one.
+        prompt_tokens: that were sent.
+        max_tokens: output that was asked for; 0 where the model has none.
+        whole_output: the model was told to go on to the last token that was asked for.
+    """
+    if answer.prompt_tokens is None:
+        return "not-counted"
+    counted = answer.output_tokens or 0
+    least = max_tokens if whole_output else min(1, max_tokens)
+    right = answer.prompt_tokens == prompt_tokens and (not max_tokens or least <= counted <= max_tokens)
+    return None if right and not says_more_than(answer, answer.text, max_tokens) else "wrong-count"
+
+
+def decode_json(raw: bytes | bytearray) -> Any:
+    """A foreign JSON.
+
+    Raises:
+        ValueError: it is none, or one so deep that nobody reads it.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def entry(value: Any, *path: str | int) -> Any:
@@ -84,8 +140,9 @@ def text_of(value: Any) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a foreign text on one line."""
-    line = " ".join(text.split())
+    """The beginning of a foreign text on one line; bytes of a header that are no UTF-8 are shown as unreadable."""
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    line = " ".join(readable.split())
     return line if len(line) <= EXCERPT_CHARACTERS else line[: EXCERPT_CHARACTERS - 3] + "..."
 
 

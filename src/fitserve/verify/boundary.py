@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, entry, excerpt, whole_number
+from fitserve.verify.answer import Answer, entry, excerpt, miscount, says_more_than, whole_number
 from fitserve.verify.ask import SILENCE, ask, ask_in_turn
-from fitserve.verify.checks import GENERATING, answer_check
+from fitserve.verify.checks import GENERATING, answer_check, judge_pooling
 from fitserve.verify.prompts import Api, Prompts, find_prompts
 from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
@@ -152,7 +152,7 @@ async def _check_edge(session: Session, prompts: Prompts, edge: Edge, max_model_
     expected = _expected(edge)
     body: dict[str, Any] | None = await prompts.request(session, edge.prompt_tokens, edge.max_tokens)
     if body is None:
-        return unasked(edge.name, expected, "no text of exactly that many tokens could be fitted")
+        return unasked(edge.name, expected, "no prompt of exactly that many tokens could be made")
     answer = await ask(session, prompts.path, body)
     if edge.refused:
         error_type, actual = judge_refusal(edge, answer, max_model_len)
@@ -172,16 +172,13 @@ def judge_accepted(edge: Edge, answer: Answer, *, whole_output: bool) -> tuple[s
     """
     if not answer.ok:
         return answer.error_type, answer.trouble
-    counted_in, counted_out = answer.prompt_tokens, answer.output_tokens
-    seen = f"answered; counted {_count(counted_in)} in, {_count(counted_out)} out"
-    if counted_in is None:
-        return "not-counted", seen
-    if counted_in != edge.prompt_tokens:
-        return "wrong-count", seen
-    least = edge.max_tokens if whole_output else min(1, edge.max_tokens)
-    if edge.max_tokens and not least <= (counted_out or 0) <= edge.max_tokens:
-        return "wrong-count", seen
-    return None, seen
+    if not edge.max_tokens and (broken := judge_pooling(answer))[0]:
+        return broken
+    error_type = miscount(answer, edge.prompt_tokens, edge.max_tokens, whole_output=whole_output)
+    more = ", and more text than that" if says_more_than(answer, answer.text, edge.max_tokens) else ""
+    return error_type, (
+        f"answered; counted {_count(answer.prompt_tokens)} in, {_count(answer.output_tokens)} out{more}"
+    )
 
 
 def _count(tokens: int | None) -> str:

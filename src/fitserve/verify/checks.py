@@ -5,7 +5,18 @@ from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, body_words, entry, excerpt, generated_text, text_of, whole_number
+from fitserve.verify.answer import (
+    GIVEN_UP,
+    Answer,
+    body_words,
+    entry,
+    excerpt,
+    generated_text,
+    given_up_words,
+    says_more_than,
+    text_of,
+    whole_number,
+)
 from fitserve.verify.ask import ask, ask_in_turn
 from fitserve.verify.session import Session, unasked
 from fitserve.verify.verification import Check
@@ -31,6 +42,7 @@ async def check_answers(session: Session) -> None:
     """Ask every endpoint that the server has for one small answer.
 
     A pooling model has no endpoint that generates: then its own ones are asked, and the first that answers is its check.
+    An endpoint that has just answered is there: where it then refuses to stream, that is a failure.
     """
     small = {"max_tokens": SMALL_OUTPUT_TOKENS, "temperature": 0}
     requests = (
@@ -41,12 +53,15 @@ async def check_answers(session: Session) -> None:
     )
     await ask_in_turn(session, [partial(_check_generation, session, *request) for request in requests])
     asked = [session.found(name) for name in GENERATING]
-    if all(check is not None and check.error_type in _ABSENT for check in asked):
+    if all(check is not None and check.error_type in _UNASKED for check in asked):
         await _check_pooling(session)
 
 
 _ABSENT = frozenset({"not-supported", "http-404", "http-405", "http-501"})
 """What a server says of an endpoint that it does not have."""
+
+_UNASKED = _ABSENT | {"no-chat-template"}
+"""Where all that generates says so, nothing has been seen to generate."""
 
 
 async def _check_generation(session: Session, name: str, path: str, body: dict[str, Any]) -> Check:
@@ -55,7 +70,8 @@ async def _check_generation(session: Session, name: str, path: str, body: dict[s
     if model is None:
         return unasked(name, expected, session.no_model)
     answer = await ask(session, path, {"model": model, **body})
-    if answer.error_type == "no-chat-template" or answer.error_type in _ABSENT:
+    whole = session.found(name.removesuffix("-stream"))
+    if answer.error_type in _UNASKED and not (whole and whole.passed):
         why = f"no such endpoint here: {answer.trouble}"
         if answer.error_type == "no-chat-template":
             why = f"the model has no chat template; completions decide ({excerpt(answer.error)})"
@@ -90,25 +106,30 @@ def judge_generation(answer: Answer) -> tuple[str | None, str]:
     if choice is None:
         return "not-openai-compatible", f"no choices in the answer: {excerpt(str(answer.body))}"
     reason = text_of(entry(choice, "finish_reason"))
-    return _judge_content(generated_text(choice), answer.output_tokens, reason)
+    return _judge_content(answer, generated_text(choice), reason)
 
 
 def judge_stream(answer: Answer) -> tuple[str | None, str]:
     """Did a stream carry generated tokens to its end? The error type, or None, and the words."""
     if not answer.ok:
         return answer.error_type, answer.trouble
-    return _judge_content(answer.text, answer.output_tokens, answer.finish_reason or "")
+    return _judge_content(answer, answer.text, answer.finish_reason or "")
 
 
-def _judge_content(text: str, output_tokens: int | None, finish_reason: str) -> tuple[str | None, str]:
+def _judge_content(answer: Answer, text: str, finish_reason: str) -> tuple[str | None, str]:
     # Special tokens have no text, so the count decides where the server gives one.
+    output_tokens = answer.output_tokens
     if not (output_tokens or (output_tokens is None and text)):
         return "empty-answer", "an answer without a token"
-    if output_tokens is not None and output_tokens > SMALL_OUTPUT_TOKENS:
+    if output_tokens is not None and not 0 < output_tokens <= SMALL_OUTPUT_TOKENS:
         return "wrong-count", f"{output_tokens} tokens counted, at most {SMALL_OUTPUT_TOKENS} were asked for"
+    count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
+    if says_more_than(answer, text, output_tokens or SMALL_OUTPUT_TOKENS):
+        return "wrong-count", f"{count}, and a text that is longer: {excerpt(text)}"
     if not finish_reason:
         return "no-finish-reason", "an answer without a finish_reason"
-    count = "tokens not counted" if output_tokens is None else f"{output_tokens} tokens"
+    if finish_reason in GIVEN_UP:
+        return "given-up", given_up_words(finish_reason)
     return None, f"{count}, {finish_reason}: {excerpt(text)[:40]!r}{_odd_text(text)}"
 
 
@@ -146,7 +167,11 @@ def judge_pooling(answer: Answer) -> tuple[str | None, str]:
         return answer.error_type, answer.trouble
     first = entry(answer.body, "data", 0)
     for key in ("embedding", "data", "probs", "score"):
-        numbers = list(_numbers(entry(first, key)))
+        values = _flat(entry(first, key))
+        numbers = [value for value in values if isinstance(value, float) or whole_number(value) is not None]
+        if numbers and len(numbers) < len(values):
+            missing = len(values) - len(numbers)
+            return "not-a-number", f"{missing:,} of {len(values):,} values are no numbers"
         if len(numbers) > 1 and not any(numbers):
             return "empty-answer", f"{len(numbers):,} numbers, all 0"
         if numbers:
@@ -154,8 +179,12 @@ def judge_pooling(answer: Answer) -> tuple[str | None, str]:
     return "not-openai-compatible", f"no numbers in the answer: {excerpt(str(answer.body))}"
 
 
-def _numbers(value: Any) -> list[float]:
-    if isinstance(value, list):
-        return [number for part in value for number in _numbers(part)]
-    is_number = isinstance(value, float) or whole_number(value) is not None
-    return [value] if is_number else []
+MAX_DEPTH = 3
+"""A vector for each token of each text is the deepest that there is."""
+
+
+def _flat(value: Any, depth: int = MAX_DEPTH) -> list[Any]:
+    """The values of nested lists, as deep as an answer has any."""
+    if not isinstance(value, list) or depth == 0:
+        return [value]
+    return [inner for part in value for inner in _flat(part, depth - 1)]

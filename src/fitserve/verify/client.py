@@ -3,6 +3,7 @@
 One client serves a whole verification: no limit of connections, so that the server's limits are what is seen.
 """
 
+import errno
 import os
 import ssl
 import time
@@ -16,14 +17,17 @@ import msgspec
 from fitserve import __version__
 from fitserve.errors import UsageError
 from fitserve.verify.answer import (
+    GIVEN_UP,
     MAX_EVENTS_BEYOND_TOKENS,
     Answer,
     body_words,
     cached_tokens,
+    decode_json,
     entry,
     error_message,
     excerpt,
     generated_text,
+    given_up_words,
     http_error_type,
     text_of,
     usage,
@@ -69,6 +73,7 @@ class Progress:
             first_token_seconds=times[0] - self.start if times else None,
             token_gaps_seconds=[after - before for before, after in pairwise(times)],
             events=len(times),
+            pieces=sum(map(bool, self.texts)),
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             cached_tokens=self.cached_tokens,
@@ -149,7 +154,7 @@ class Client:
                 )
                 return progress.answer("no-connection", f"no connection within {seconds:g} s")
             return progress.answer("timeout", f"no whole answer within {deadline_seconds:g} s")
-        except (aiohttp.ClientError, OversizedEventError, OSError) as error:
+        except (aiohttp.ClientError, OversizedEventError, OSError, UnicodeError) as error:
             return progress.answer(*network_trouble(error))
 
     async def _on_living_connection(self, request: _Request, progress: Progress) -> Answer:
@@ -205,8 +210,8 @@ async def _read_whole(progress: Progress, response: "aiohttp.ClientResponse") ->
             return progress.answer("endless-answer", f"a body beyond {MAX_BODY_BYTES:,} bytes")
     text = raw.decode("utf-8", "replace")
     try:
-        progress.body = msgspec.json.decode(raw) if raw else None
-    except msgspec.DecodeError:
+        progress.body = decode_json(raw) if raw else None
+    except ValueError:
         progress.texts = [text]
     if response.status >= 400:
         message = error_message(progress.body) or body_words(text)
@@ -235,8 +240,8 @@ async def _read_stream(progress: Progress, response: "aiohttp.ClientResponse", m
             if events > max_events:
                 return progress.answer("endless-answer", f"more than {max_events} events")
             try:
-                event = msgspec.json.decode(data)
-            except msgspec.DecodeError:
+                event = decode_json(data)
+            except ValueError:
                 return progress.answer("not-json", f"an event is no JSON: {data.decode('utf-8', 'replace')}")
             if message := _take_event(progress, event):
                 return progress.answer("error-in-stream", message)
@@ -268,6 +273,8 @@ def _take_event(progress: Progress, event: Any) -> str:
 def _end_of_stream(progress: Progress) -> Answer:
     if progress.finish_reason is None:
         return progress.answer("stream-cut", "[DONE] came before a finish_reason")
+    if progress.finish_reason in GIVEN_UP:
+        return progress.answer("given-up", given_up_words(progress.finish_reason))
     return progress.answer()
 
 
@@ -282,8 +289,12 @@ def network_trouble(error: Exception) -> tuple[str, str]:
             kind, words = "proxy-failed", f"the proxy answered {error.status} {error.message}"
         case aiohttp.ClientConnectorDNSError():
             kind, words = "host-unknown", f"the name {error.host} has no address"
+        case UnicodeError():
+            kind, words = "host-unknown", f"the host is no name that can be looked up: {error}"
         case aiohttp.ClientSSLError() | ssl.SSLError():
             kind, words = "tls-failed", str(error.__cause__ or error)
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            kind, words = "too-many-open-files", "this machine lets fitserve open no more connections"
         case aiohttp.ClientConnectorError():
             refused = isinstance(error.os_error, ConnectionRefusedError)
             kind = "connection-refused" if refused else "unreachable"

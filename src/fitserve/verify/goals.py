@@ -3,9 +3,10 @@
 import msgspec
 
 from fitserve.verify.load import run_step, step_check
+from fitserve.verify.options import MAX_IN_FLIGHT
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.session import Session
-from fitserve.verify.steps import Step, judge_together
+from fitserve.verify.steps import UNPROVEN, Step, judge_together
 from fitserve.verify.verification import Check
 from fitserve.verify.workload import Size
 
@@ -15,6 +16,7 @@ PREFILL_TOKENS_PER_STEP = 2048
 Source: vLLM 0.32.0 ``engine/arg_utils.py`` ``get_batch_defaults``, API server, devices below 70 GiB and CPUs.
 """
 
+_TOO_MANY = f"no more than {MAX_IN_FLIGHT:,} requests are sent at once"
 _NOT_FITTED = "no prompt of exactly that many tokens could be fitted"
 
 
@@ -49,8 +51,8 @@ async def _run_together(session: Session, prompts: Prompts, number: int, total_t
 
 
 def _record(session: Session, check: Check) -> None:
-    """Keep a check; where the prefix cache made it easy, it has proven nothing, and failed nothing."""
-    unproven = check.error_type == "prefix-cache-hits"
+    """Keep a check; where the requests took less than they were to take, it has proven nothing, and failed nothing."""
+    unproven = check.error_type in UNPROVEN
     session.record(msgspec.structs.replace(check, passed=None) if unproven else check)
 
 
@@ -73,6 +75,9 @@ async def check_goal(session: Session, prompts: Prompts) -> Step | None:
                 error_type="request-too-long",
             )
         )
+        return None
+    if number > MAX_IN_FLIGHT:
+        session.skip("goal-length", expected, _TOO_MANY)
         return None
     step = await _run_together(session, prompts, number, context)
     if step is None:
@@ -98,6 +103,9 @@ async def check_full_length(session: Session, prompts: Prompts, goal: Step | Non
     beyond = options.goal_context is not None and options.goal_context < length
     if beyond and options.profile == "quick":
         session.skip(name, expected, "it is beyond the goal, and the quick profile does not ask")
+        return None
+    if number > MAX_IN_FLIGHT:
+        session.skip(name, expected, _TOO_MANY)
         return None
     same = goal is not None and options.goal_context == length
     step = goal if same else await _run_together(session, prompts, number, length)

@@ -8,8 +8,9 @@ from itertools import islice
 
 import msgspec
 
-from fitserve.verify.answer import Answer
+from fitserve.verify.answer import Answer, miscount
 from fitserve.verify.ask import explain_idle_queue, send_raw
+from fitserve.verify.checks import judge_pooling
 from fitserve.verify.metrics import Gauges
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.session import Session
@@ -50,6 +51,7 @@ async def check_ramp(session: Session, prompts: Prompts, workload: Workload) -> 
             break
         steps.append(step)
         actual = judge_together(step)[1] if step.errors else describe(step)
+        actual += workload.cut_words(session.served.max_model_len, generates=prompts.generates)
         session.record(step_check(name, step, expected, actual, step.error_type))
         if step.errors or (options.goal_concurrency is None and step.preemptions):
             break
@@ -138,9 +140,20 @@ async def encode_request(session: Session, prompts: Prompts, size: Size) -> byte
 
 
 async def send_sized(session: Session, prompts: Prompts, raw: bytes, size: Size) -> Answer:
-    """Send one request of a load, within the deadline."""
+    """Send one request of a load, within the deadline; an answer to another question than was asked is none."""
     max_tokens = size.output_tokens if prompts.generates else None
-    return await send_raw(session, prompts.path, raw, session.options.deadline_seconds, max_tokens=max_tokens)
+    answer = await send_raw(
+        session, prompts.path, raw, session.options.deadline_seconds, max_tokens=max_tokens
+    )
+    error_type = _misses(prompts, size, answer) if answer.ok else None
+    return msgspec.structs.replace(answer, error_type=error_type) if error_type else answer
+
+
+def _misses(prompts: Prompts, size: Size, answer: Answer) -> str | None:
+    """Why a whole answer is not the one that was asked for: cut, miscounted, or without numbers. None where it is."""
+    broken = None if prompts.generates else judge_pooling(answer)[0]
+    whole_output = bool(prompts.extras)
+    return broken or miscount(answer, size.prompt_tokens, size.output_tokens, whole_output=whole_output)
 
 
 async def _one_place(

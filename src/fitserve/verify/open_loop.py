@@ -15,6 +15,7 @@ import msgspec
 from fitserve.verify.answer import Answer
 from fitserve.verify.ask import explain_idle_queue
 from fitserve.verify.load import encode_request, largest, own_lag, send_sized, size_words, step_check, watched
+from fitserve.verify.options import MAX_IN_FLIGHT
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.session import Session
 from fitserve.verify.steps import Step, describe, judge_together, most_in_flight, spread, summarize
@@ -23,9 +24,6 @@ from fitserve.verify.workload import Size, Workload
 WINDOW_SECONDS = 20.0
 QUICK_WINDOW_SECONDS = 5.0
 MAX_REQUESTS = 5000
-MAX_IN_FLIGHT = 1024
-"""No more are sent at once: a server that answers none of them must not be buried."""
-
 GROWING_FRACTION = 0.2
 """Of the arriving requests, the part that may stay unanswered in the second half of the window."""
 
@@ -102,6 +100,7 @@ async def check_open_loop(session: Session, prompts: Prompts, workload: Workload
     if error_type is None and (unsent or is_falling_behind(answers)):
         error_type = "rate-not-sustained"
         actual = f"the queue grows: at most {step.concurrency} in flight, {actual}"
+    actual += workload.cut_words(session.served.max_model_len, generates=prompts.generates)
     if unsent:
         actual += f"; {unsent} were not sent, for {MAX_IN_FLIGHT:,} were in flight"
     session.record(step_check("open-loop", step, expected, actual, error_type))

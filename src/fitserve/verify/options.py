@@ -15,6 +15,9 @@ DEFAULT_RAMP_CONCURRENCY = 8
 
 QUICK_RAMP_CONCURRENCY = 4
 
+MAX_IN_FLIGHT = 1024
+"""No more are sent at once: a server that answers none of them must not be buried."""
+
 _ABOVE_ZERO = (
     "deadline_seconds",
     "goal_context",
@@ -83,12 +86,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ramp_concurrency(self) -> int:
-        """Where the ramp ends: the goal, else ``max_num_seqs``, else a small number; never above ``max_num_seqs``."""
+        """Where the ramp ends: the goal, else ``max_num_seqs``, else a small number; never above ``max_num_seqs`` or all bounds."""
         if self.profile == "quick":
             end = self.goal_concurrency or QUICK_RAMP_CONCURRENCY
         else:
             end = self.goal_concurrency or self.max_num_seqs or DEFAULT_RAMP_CONCURRENCY
-        return min(end, self.max_num_seqs or end)
+        return min(end, self.max_num_seqs or end, MAX_IN_FLIGHT)
 
     @property
     def rounds(self) -> int:

@@ -31,6 +31,10 @@ special. A small vocabulary refuses the first ranges and takes the last.
 """
 
 FIT_ATTEMPTS = 8
+
+MAX_PROMPT_TOKENS = 1 << 24
+"""Beyond any context that there is: such a ``max_model_len`` is a mistake, and the request would only fill memory, here and there."""
+
 _TRIAL_TOKENS = 8
 
 Api = Literal["completions", "chat", "embeddings", "classify"]
@@ -71,7 +75,9 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
         return self.api in ("completions", "chat")
 
     async def request(self, session: Session, prompt_tokens: int, max_tokens: int) -> dict[str, Any] | None:
-        """A request with a fresh prompt of that many tokens; None where no text could be fitted to it."""
+        """A request with a fresh prompt of that many tokens; None where no text could be fitted to it, or it is beyond all bounds."""
+        if prompt_tokens > MAX_PROMPT_TOKENS:
+            return None
         body: dict[str, Any] = {"model": self.model}
         if self.generates:
             body |= {
@@ -152,7 +158,7 @@ async def find_prompts(session: Session, *, api: Api, model: str, trial: bool = 
         trial: try each way by a small request; without, the first one is taken.
     """
     known = await ordinary_ids(session, model)
-    pools = [] if api == "chat" else [known] * bool(known) + [list(ids) for ids in _BLIND_IDS]
+    pools = [] if api == "chat" else [known] * (len(known) > 1) + [list(ids) for ids in _BLIND_IDS]
     generates = api in ("completions", "chat")
     extras: list[dict[str, Any]] = [{"ignore_eos": True}, {}] if generates else [{}]
     for extra in extras:

@@ -2,11 +2,20 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from fitserve.verify.answer import Answer, body_words, entry, text_of, whole_number
+from fitserve.verify.answer import (
+    Answer,
+    body_words,
+    entry,
+    error_message,
+    excerpt,
+    text_of,
+    whole_number,
+)
 from fitserve.verify.ask import ask
 from fitserve.verify.session import Served, Session
 from fitserve.verify.verification import Check
@@ -181,13 +190,14 @@ def _context(card: Any) -> int | None:
     Source: ``max_model_len`` of vLLM and SGLang; ``meta.n_ctx`` of llama.cpp's server (``tools/server/server-context.cpp``), the
     context of one of its slots. A context of training (``n_ctx_train``) is no promise of the server's.
     """
-    return whole_number(entry(card, "max_model_len")) or whole_number(entry(card, "meta", "n_ctx"))
+    said = (whole_number(entry(card, *path)) for path in (("max_model_len",), ("meta", "n_ctx")))
+    return next((length for length in said if length is not None and length > 0), None)
 
 
 def _describe_models(answer: Answer, served: Served, listed: bool) -> tuple[str, str | None]:
     if listed:
         length = f"max_model_len {served.max_model_len:,}" if served.max_model_len else "no max_model_len"
-        return f"{', '.join(served.names)} ({length})", None
+        return f"{_named(served.names, str)} ({length})", None
     if answer.status in (401, 403):
         return f"{answer.trouble}; name the variable with the key: --api-key-env VAR", answer.error_type
     if not answer.ok:
@@ -195,6 +205,16 @@ def _describe_models(answer: Answer, served: Served, listed: bool) -> tuple[str,
     if answer.body is None:
         return f"no JSON but {body_words(answer.text) or 'an empty answer'}", "not-json"
     return "JSON without a list of models", "not-openai-compatible"
+
+
+MAX_NAMES = 20
+"""More served names are counted, not listed: all of them are in the JSON."""
+
+
+def _named(names: list[str], word: Callable[[str], str]) -> str:
+    """Served names for a person: the first of many, the beginning of a long one."""
+    words = [word(excerpt(name)) for name in names[:MAX_NAMES]]
+    return ", ".join(words) + (f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else "")
 
 
 async def _get(session: Session, path: str) -> Answer:
@@ -216,6 +236,8 @@ async def check_model_name(session: Session) -> Check:
             Check(name="model-name", passed=True, expected=expected, actual=f"{wanted!r} is a served name")
         )
     answer = await _ask_by_name(session, wanted)
+    if answer.ok and entry(answer.body, "choices", 0) is None and entry(answer.body, "data", 0) is None:
+        answer = msgspec.structs.replace(answer, error_type="not-openai-compatible", error=_said(answer))
     error_type = answer.error_type
     actual = f"{wanted!r} is not listed but taken" if answer.ok else answer.trouble
     if error_type == "model-name-unknown":
@@ -232,6 +254,12 @@ async def check_model_name(session: Session) -> Check:
             error_type=error_type,
         )
     )
+
+
+def _said(answer: Answer) -> str:
+    """What came in place of an answer to a request."""
+    words = error_message(answer.body) or body_words(answer.text) or excerpt(str(answer.body))
+    return f"HTTP {answer.status}, and neither choices nor data: {words}"
 
 
 _SMALL_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -260,7 +288,7 @@ async def _ask_by_name(session: Session, wanted: str) -> Answer:
 
 def name_help(wanted: str, served: Served) -> str:
     """What to change where a name is unknown: the request's field, or the server's flag."""
-    names = ", ".join(repr(name) for name in served.names)
+    names = _named(served.names, repr)
     first = served.names[0] if served.names else "NAME"
     return (
         f"404: {wanted!r} is no served name; served: {names or 'none'}. "

@@ -17,8 +17,9 @@ from fitserve.verify.curve import LoadCurve, draw_points
 from fitserve.verify.device_memory import read_device_memory
 from fitserve.verify.goals import check_full_length, check_goal
 from fitserve.verify.load import check_ramp
+from fitserve.verify.open_files import more_open_files
 from fitserve.verify.open_loop import check_open_loop
-from fitserve.verify.options import Options
+from fitserve.verify.options import MAX_IN_FLIGHT, Options
 from fitserve.verify.prompts import Prompts
 from fitserve.verify.reach import (
     check_health,
@@ -67,14 +68,22 @@ def verify_server(
     key = _api_key(options)
     workload = plan_workload(options)
     listener = _Listener(on_check or (lambda _: None), on_progress or (lambda _: None))
-    return asyncio.run(_verify(target, key, options, workload, listener))
+    with more_open_files():
+        return asyncio.run(_verify(target, key, options, workload, listener))
 
 
-def exit_code(verification: Verification) -> int:
-    """0 where all passed; 1 where a check failed; 3 where it is no OpenAI-compatible server; 4 where none is reached."""
-    if verification.passed:
-        return EXIT_OK
+def exit_code(verification: Verification, options: Options | None = None) -> int:
+    """0 where all passed; 1 where a check failed; 3 where it is no OpenAI-compatible server; 4 where none is reached.
+
+    Args:
+        verification: the checks.
+        options: what was asked: a goal that could not be proven is no 0.
+    """
     by_name = {check.name: check for check in verification.checks}
+    goal = by_name.get("goal-length")
+    wanted = options is not None and options.goal_context is not None
+    if verification.passed:
+        return EXIT_NO if wanted and not (goal and goal.passed) else EXIT_OK
     if by_name["reach"].passed is False:
         return MachineError.exit_code
     models = by_name.get("models")
@@ -216,7 +225,7 @@ async def _ask_load(session: Session, prompts: Prompts | None, workload: Workloa
             if wanted:
                 session.skip(name, "the load goes on", "the ramp has already failed")
         return _Load(words=words, ramp=ramp, goal=goal, full=full)
-    concurrency = session.options.goal_concurrency or find_knee(ramp).highest_clean or 1
+    concurrency = min(session.options.goal_concurrency or find_knee(ramp).highest_clean or 1, MAX_IN_FLIGHT)
     return _Load(
         words=words,
         ramp=ramp,

@@ -17,6 +17,7 @@ class EventReader:
     def __init__(self) -> None:
         self._tail = b""
         self._data: list[bytes] = []
+        self._held_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes, cut anywhere.
@@ -37,9 +38,10 @@ class EventReader:
             text = line.rstrip(b"\r\n")
             if text.startswith(b"data:"):
                 self._data.append(text[5:].removeprefix(b" "))
+                self._held_bytes += len(line)
             elif not text and self._data:
                 events.append(b"\n".join(self._data))
-                self._data = []
-        if len(self._tail) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+                self._data, self._held_bytes = [], 0
+        if len(self._tail) + self._held_bytes > MAX_EVENT_BYTES:
             raise OversizedEventError(f"an event is larger than {MAX_EVENT_BYTES} bytes")
         return events

@@ -25,6 +25,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         preemptions: during the step.
+        running_before: requests in the batch at the first reading: somebody else's.
         max_running: most requests in the batch at any reading.
         max_waiting: most requests waiting, held over two readings.
         kv_cache_usage_before_fraction: the first reading.
@@ -38,6 +39,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     preemptions: int | None = None
+    running_before: int | None = None
     max_running: int | None = None
     max_waiting: int = 0
     kv_cache_usage_before_fraction: float | None = None
@@ -105,9 +107,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seen_at_once(self) -> int:
-        """Requests that ran at one moment, by the server's gauge or by their own tokens."""
-        running = self.pressure.max_running if self.pressure else None
-        return max(self.generating_at_once, running or 0)
+        """Requests that ran at one moment, by the server's gauge or by their own tokens; who ran before is none of them."""
+        seen = self.pressure
+        running = (seen.max_running or 0) - (seen.running_before or 0) if seen else 0
+        return max(self.generating_at_once, running)
 
     @property
     def waited_for_room(self) -> bool:
@@ -242,6 +245,7 @@ def measure_pressure(readings: list[Gauges], prompt_tokens: int) -> Pressure | N
     ]
     return Pressure(
         preemptions=_growth(first.preemptions, last.preemptions),
+        running_before=first.running,
         max_running=max((r.running for r in readings if r.running is not None), default=None),
         max_waiting=max((r.waiting or 0 for r in waits), default=0),
         kv_cache_usage_before_fraction=_rounded(first.kv_cache_usage_fraction),
@@ -300,6 +304,10 @@ MAX_FOUND_FRACTION = 0.1
 """Prompts of which more was found in the prefix cache prove nothing about room. A chat template's first lines are found rightly."""
 
 
+UNPROVEN = frozenset({"prefix-cache-hits", "ended-early"})
+"""Error types of requests that were all answered and took less than they were to take: neither a yes nor a no."""
+
+
 def judge_together(step: Step) -> tuple[str | None, str]:
     """Were all requests of a step served, at once, and each in room of its own? The error type, or None, and the words."""
     each = step.prompt_tokens + step.output_tokens
@@ -321,6 +329,12 @@ def judge_together(step: Step) -> tuple[str | None, str]:
         return (
             "prefix-cache-hits",
             f"{answered}, but {step.found_fraction:.0%} of the prompts came from the prefix cache",
+        )
+    elif step.counted_output_tokens < step.output_tokens * step.answered:
+        asked = step.output_tokens * step.answered
+        return (
+            "ended-early",
+            f"{answered}, but with {step.counted_output_tokens:,} of {asked:,} tokens of output",
         )
     elif at_once >= step.concurrency:
         return None, f"{answered}; {at_once} generated at once" + (", no preemption" if seen else "")

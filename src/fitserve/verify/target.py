@@ -49,6 +49,7 @@ def parse_target(text: str) -> Target:
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # refuses what no resolver takes
     except ValueError as error:
         raise UsageError(f"the URL cannot be read: {error}", where=where) from error
     if parts.scheme not in ("http", "https"):

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from fitserve.verify.session import Session
+from fitserve.verify.steps import UNPROVEN
 from fitserve.verify.verification import Check
 
 Answered = Literal["yes", "no", "not asked"]
@@ -34,10 +35,6 @@ def verdicts(session: Session) -> list[Verdict]:
 
 
 def _answered(check: Check | None) -> Answered:
-    if check is None or (check.passed is None and check.error_type in _UNPROVEN):
+    if check is None or (check.passed is None and check.error_type in {None, *UNPROVEN}):
         return "not asked"
     return "yes" if check.passed else "no"
-
-
-_UNPROVEN = (None, "prefix-cache-hits")
-"""Error types of a check that was neither answered by yes nor by no."""

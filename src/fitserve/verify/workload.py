@@ -4,7 +4,7 @@ A trace gives sizes and times, never words: a prompt that was recorded may be in
 nobody's business. Each request gets a fresh prompt of its recorded length.
 """
 
-import math
+import codecs
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fitserve.errors import InputError
-from fitserve.verify.answer import entry
+from fitserve.verify.answer import decode_json, entry
 from fitserve.verify.options import Options
 
 INPUT_KEYS = ("input_tokens", "prompt_tokens", "input_length", "prompt_len")
@@ -26,6 +26,9 @@ Source: OpenAI's ``usage``; the Mooncake and the Alibaba traces (``input_length`
 
 MAX_TRACE_REQUESTS = 100_000
 MAX_TRACE_BYTES = 256 << 20
+
+MAX_TIME = 1e20
+"""A larger time is none, in nanoseconds since 1970 neither."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             )
             yield fit_size(drawn, max_model_len, generates=generates)
 
+    def cut_words(self, max_model_len: int | None, *, generates: bool = True) -> str:
+        """That requests are made smaller than the user's, to fit; empty where none is."""
+        if max_model_len is None:
+            return ""
+        if self.trace:
+            lengths = [size.prompt_tokens + size.output_tokens * generates for size in self.trace]
+            cut = sum(length > max_model_len for length in lengths)
+            return f"; {cut:,} of {len(lengths):,} recorded requests do not fit and are cut" if cut else ""
+        longest = (self.input_tokens + self.output_tokens * generates) * (1 + self.random_range_ratio)
+        return f"; cut: up to {longest:,.0f} tokens do not fit" if longest > max_model_len else ""
+
     def _draw(self, dice: random.Random, middle: int) -> int:
         spread = int(middle * self.random_range_ratio)
         return max(1, dice.randint(middle - spread, middle + spread))
@@ -131,7 +145,7 @@ def read_trace(path: Path) -> tuple[Size, ...]:
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise InputError(f"the trace is larger than {MAX_TRACE_BYTES:,} bytes", where=str(path))
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise InputError(f"the trace cannot be read: {error.strerror}", where=str(path)) from error
     read = [
@@ -171,8 +185,8 @@ _HINT = 'a line is such as {"input_tokens": 900, "output_tokens": 120, "at_secon
 
 def _read_line(line: bytes, where: str) -> tuple[Size, _Time | None]:
     try:
-        value = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+        value = decode_json(line)
+    except ValueError as error:
         raise InputError(f"a line of the trace is no JSON: {error}", where=where, hint=_HINT) from error
     sizes = [_first_number(value, keys) for keys in (INPUT_KEYS, OUTPUT_KEYS)]
     if sizes[0] is None or sizes[1] is None:
@@ -192,6 +206,6 @@ def _first_number(value: Any, keys: tuple[str, ...]) -> int | None:
 def _time(value: Any) -> _Time | None:
     for key in ("at_seconds", "timestamp"):
         number = entry(value, key)
-        if isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number):
+        if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) <= MAX_TIME:
             return _Time(float(number), in_seconds=key == "at_seconds")
     return None
