@@ -404,3 +404,38 @@ def test_a_run_that_tells_nothing_is_named(
     assert code == ended.returncode
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["-cc.cudagraph_mode=NONE"], ("max_cudagraph_capture_size", 0)),
+        (["-O0"], ("enforce_eager", True)),
+        (["-dph", "-tp", "2"], ("tensor_parallel_size", 2)),
+        (["-q", "fp8"], ("quantization", "fp8")),
+        (["-q=fp8"], ("quantization", "fp8")),
+        (["-q"], ("quantization", None)),
+    ],
+)
+def test_short_options_are_vllms(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    setting: tuple[str, object],
+) -> None:
+    """No letter inside one of vLLM's short options is an option of the tool: no help, no file is written."""
+    monkeypatch.chdir(tmp_path)
+    found = answer(model, "--gpu", "H100", *words)
+
+    assert ("starts", setting[1]) == (found["verdict"], found["settings"][setting[0]]["value"])
+    assert ["model"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("option", ["--gpu-total-gib", "--gpu-free-gib"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_memory_that_is_no_number_is_a_usage_error(model: Path, option: str, value: str) -> None:
+    """A device's memory is a finite number."""
+    done = call(model, "--gpu", "H100", option, value)
+
+    assert (2, True) == (done.returncode, option in done.stderr)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,6 +217,29 @@ def test_the_key_is_named(change: dict[str, Any], key: str) -> None:
         plan_of({**llama, **change})
 
     assert caught.value.where == f"model/config.json: {key}"
+
+
+@pytest.mark.parametrize("group", [[1], "8", -1, 0.5, {"a": 1}])
+def test_heads_in_a_group_that_cannot_be(group: object) -> None:
+    """A number inside a list of blocks, which no check of keys reaches, leaves the weights unknown."""
+    block = {"attention": {"n_heads_in_group": group}, "ffn": {"ffn_mult": 2.0}}
+    found = plan_of(
+        {**CONFIGS["llamafull"], "architectures": ["DeciLMForCausalLM"], "block_configs": [block] * 32}
+    )
+
+    assert "cannot-tell" == found.verdict
+
+
+def test_unequal_pages_in_the_engine_before_v1() -> None:
+    """V0 reckons all layers as the first: of layers with pages of their own nothing is told."""
+    shapes = [{"attention": {"n_heads_in_group": group}, "ffn": {"ffn_mult": 2.0}} for group in (8, 16)]
+    changes = {"architectures": ["DeciLMForCausalLM"], "block_configs": shapes * 16, "vocab_size": 128256}
+    config = {**CONFIGS["llamafull"], **changes}
+    request = request_of(Checkpoint(config=parse_config(json.dumps(config).encode()), source="model"))
+    found = make_plan(msgspec.structs.replace(request, version="0.6.6"))
+
+    assert "cannot-tell" == found.verdict
+    assert "unequal cache pages" in found.message
 
 
 @pytest.mark.parametrize(

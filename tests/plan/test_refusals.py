@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fitserve.errors import UsageError
 from fitserve.facts.checkpoint import Checkpoint
 from fitserve.facts.devices import find_device
 from fitserve.facts.model_config import parse_config
@@ -26,6 +27,10 @@ DENSE = {
 MIXTRAL = {**DENSE, "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
 AWQ = {**DENSE, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
 PACKED = {**DENSE, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
+QWEN3 = {**DENSE, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+RETIRED = {**DENSE, "architectures": ["InternLMForCausalLM"]}
+NIBBLES = {**DENSE, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+GGUF = {**DENSE, "quantization_config": {"quant_method": "gguf"}}
 SPARSE = {
     **DENSE,
     "architectures": ["DeepseekV32ForCausalLM"],
@@ -94,6 +99,15 @@ def plan(config: dict[str, Any], gpu: str, version: str, **given: Any) -> Plan:
             "attention-backend-unsupported",
             "--kv-cache-dtype fp8",
         ),
+        (QWEN3, "H100", "0.6.6", {}, "architecture-unsupported", None),
+        (RETIRED, "H100", "0.33.0", {}, "architecture-unsupported", None),
+        (AWQ, "H100", "0.32.0", {"quantization": "fp8"}, "quantization-unsupported", None),
+        (AWQ, "H100", "0.9.2", {"quantization": "gptq_marlin"}, "quantization-unsupported", None),
+        (PACKED, "H100", "0.32.0", {"quantization": "compressed-tensors"}, "quantization-unsupported", None),
+        (DENSE, "H100", "0.28.0", {"quantization": "bitsandbytes"}, "quantization-unsupported", None),
+        (NIBBLES, "H100", "0.32.0", {}, "quantization-unsupported", None),
+        (DENSE, "H100", "0.10.2", {"quantization": "fp8_per_block"}, "quantization-unsupported", None),
+        (GGUF, "H100", "0.24.0", {}, "quantization-unsupported", None),
         (AWQ, "V100", "0.10.2", {}, "quantization-unsupported", None),
         (PACKED, "V100", "0.26.0", {}, "quantization-unsupported", None),
     ],
@@ -117,6 +131,13 @@ def test_refused(
         (SPARSE, "H100", "0.32.0", {"kv_cache_dtype": "fp8_e4m3"}),
         (SPARSE, "B200", "0.26.0", {"kv_cache_dtype": "fp8_e4m3"}),
         (AWQ, "T4", "0.10.2", {"dtype": "float16"}),
+        (AWQ, "H100", "0.32.0", {"quantization": "awq_marlin"}),
+        (PACKED, "H100", "0.32.0", {"quantization": "fp8"}),
+        (DENSE, "H100", "0.27.1", {"quantization": "bitsandbytes"}),
+        (NIBBLES, "H100", "0.20.0", {}),
+        (DENSE, "H100", "0.32.0", {"quantization": "fp8_per_block"}),
+        (QWEN3, "H100", "0.8.5", {}),
+        (RETIRED, "H100", "0.23.0", {}),
     ],
 )
 def test_not_refused(config: dict[str, Any], gpu: str, version: str, given: dict[str, Any]) -> None:
@@ -125,3 +146,48 @@ def test_not_refused(config: dict[str, Any], gpu: str, version: str, given: dict
 
     assert found.confidence != "certain"
     assert found.verdict != "does-not-start"
+
+
+def test_an_architecture_that_a_release_leaves_to_transformers() -> None:
+    """What a release has no class for may run by the code of transformers, which is not modelled: it cannot be told."""
+    found = plan(
+        {**DENSE, "architectures": ["Olmo3ForCausalLM"], "layer_types": ["full_attention"] * 4},
+        "H100",
+        "0.10.2",
+    )
+
+    assert "cannot-tell" == found.verdict
+    assert "vLLM 0.10.2 has no Olmo3ForCausalLM of its own" in found.message
+
+
+def test_a_stage_without_a_layer_cannot_be_told() -> None:
+    """More pipeline stages than layers leave a stage without any; what that does is not modelled."""
+    found = plan(DENSE, "H100", "0.32.0", pipeline_parallel_size=5)
+
+    assert ("cannot-tell", None) == (found.verdict, found.cause)
+    assert "4 layers on 5 pipeline stages leave one without any" in found.message
+
+
+def test_more_ranks_than_any_machine_has_are_a_mistake() -> None:
+    """Nothing is counted rank by rank for a number that cannot be."""
+    with pytest.raises(UsageError) as caught:
+        plan(DENSE, "H100", "0.32.0", pipeline_parallel_size=10**9)
+
+    assert "--pipeline-parallel-size" == caught.value.where
+
+
+@pytest.mark.parametrize(("blocks", "verdict"), [(10_000, "starts"), (10_000_000, "does-not-start")])
+def test_blocks_that_are_given_are_allocated(blocks: int, verdict: str) -> None:
+    """``num_gpu_blocks_override`` counts instead of the memory that was measured: too many of them do not fit."""
+    found = plan(DENSE, "H100", "0.32.0", num_gpu_blocks_override=blocks)
+
+    assert (verdict, None if verdict == "starts" else "kv-allocation-oom") == (found.verdict, found.cause)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, -0.5])
+def test_no_amount_below_nothing_is_offloaded(value: float) -> None:
+    """``cpu_offload_gb`` is a number from 0 on."""
+    with pytest.raises(UsageError) as caught:
+        plan(DENSE, "H100", "0.32.0", cpu_offload_gb=value)
+
+    assert "cpu_offload_gb" in caught.value.what

@@ -2,15 +2,17 @@
 
 import gc
 import os
+import re
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fitserve.cli.emit_options import Emit, emit_options
-from fitserve.cli.launch_options import goal_option, read_release
+from fitserve.cli.launch_options import Amount, goal_option, read_release
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageError
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"starts": EXIT_OK, "does-not-start": EXIT_NO, "cannot-tell": InputError.exit_code}
 _LAUNCH = "launch"
+_HIDDEN = "\0"
 _HINT = "fitserve plan MODEL --gpu H100, or fitserve plan --gpu H100 -- vllm serve MODEL ..."
 
 
@@ -33,10 +36,26 @@ class _PlanCommand(click.Command):
     """Keeps what stands behind ``--`` apart: the launch that was pasted."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the launch off before the tool's own options are read."""
+        """Take the launch off before the tool's own options are read, and vLLM's short options out of their sight."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_LAUNCH] = args[at + 1 :]
-        return super().parse_args(ctx, args[:at])
+        rest = super().parse_args(ctx, [_hidden(word, after) for word, after in pairwise([*args[:at], ""])])
+        ctx.params["words"] = tuple(word.removeprefix(_HIDDEN) for word in ctx.params["words"])
+        return rest
+
+
+def _hidden(word: str, after: str) -> str:
+    """One of vLLM's short options under a mark: click would take ``-cc.mode=0`` for ``-o`` and more.
+
+    ``-q`` is vLLM's where a quantisation follows, else the tool's own ``--quiet``.
+    """
+    from fitserve.facts.serve_options import SHORT
+    from fitserve.memory.available import is_quantization
+
+    head = re.split("[.=]", word)[0]
+    is_theirs = head.startswith("-O") or (head in SHORT and head not in ("-h", "-q"))
+    asks_quantization = head == "-q" and ("=" in word or is_quantization(after))
+    return f"{_HIDDEN}{word}" if is_theirs or asks_quantization else word
 
 
 @click.command(
@@ -49,12 +68,10 @@ class _PlanCommand(click.Command):
 )
 @click.option(
     "--gpu-total-gib",
-    type=click.FloatRange(0, 1 << 20, min_open=True),
+    type=Amount(0, 1 << 20, min_open=True),
     help="Its memory, as cudaMemGetInfo reports it.",
 )
-@click.option(
-    "--gpu-free-gib", type=click.FloatRange(0, 1 << 20), help="What is free of it before the start."
-)
+@click.option("--gpu-free-gib", type=Amount(0, 1 << 20), help="What is free of it before the start.")
 @click.option("--gpus", type=click.IntRange(1, 4096), help="How many devices there are.")
 @click.option("--vllm-version", metavar="V", help="The release whose rules count.")
 @goal_option("--goal-context", "Tokens of one request, prompt and answer together.")

@@ -31,3 +31,14 @@ def positive(name: str, value: Any) -> int:
     if not 0 < value < 1 << 40:
         raise UsageError(f"{name} {value:,} is not a number above 0", hint="give a whole number such as 8192")
     return int(value)
+
+
+def amount(name: str, value: float) -> float:
+    """A number from 0 on.
+
+    Raises:
+        UsageError: it is none, or absurd; ``nan`` compares with nothing.
+    """
+    if not 0 <= value < 1 << 40:
+        raise UsageError(f"{name} {value} is not a number from 0 on", hint="give a number such as 4")
+    return value

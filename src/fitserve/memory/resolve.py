@@ -1,6 +1,7 @@
 """vLLM's settings with every default filled in, and where each value is from."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from fitserve.memory.capture import captures_full, largest_capture
 from fitserve.memory.context_length import ContextLength, context_length
 from fitserve.memory.drafting import drafting
 from fitserve.memory.encoders import encoder_options, leaves_towers_out, takes_text_alone
-from fitserve.memory.given import checked, positive
+from fitserve.memory.given import amount, checked, positive
 from fitserve.memory.history import NEWEST, at_least, default_utilization, has_flag, release
 from fitserve.memory.lora_options import lora_options
 from fitserve.memory.options import Device, EngineOptions
@@ -62,6 +63,8 @@ _POSITIVE = (
     "block_size",
     "num_gpu_blocks_override",
 )
+_MOST_RANKS = 1 << 14
+
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Source: ``MaxLoRARanks`` in ``config/lora.py`` of vLLM 0.12 to 0.32; earlier releases take some of them."""
 
@@ -133,7 +136,7 @@ def resolve(
         values["dtype"] = _REDUCED_PRECISION.get(values["dtype"], values["dtype"])
     if given.get("cpu_offload_gb"):
         values["cpu_offload_bytes"] = round(
-            float(checked("cpu_offload_gb", given["cpu_offload_gb"], float)) * GIB
+            amount("cpu_offload_gb", checked("cpu_offload_gb", given["cpu_offload_gb"], float)) * GIB
         )
         sources["cpu_offload_gb"] = "given"
     values["lora"] = lora_options(given)
@@ -146,6 +149,7 @@ def resolve(
     if found is not None:
         values["drafting"] = found
         values["num_speculative_tokens"], values["speculative_method"] = found.tokens, found.method or None
+    _refuse_too_many_ranks(values)
     is_v1 = uses_v1(version, environment)
     context = context_length(config, version)
     _length(values, sources, given, context)
@@ -173,6 +177,16 @@ def resolve(
     )
 
 
+def _refuse_too_many_ranks(values: Mapping[str, Any]) -> None:
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    ranks = prod(values.get(name, 1) for name in names)
+    if ranks > _MOST_RANKS:
+        raise UsageError(
+            f"{ranks:,} ranks are asked for, more than any machine has",
+            where=", ".join(f"--{name.replace('_', '-')}" for name in names if values.get(name, 1) > 1),
+        )
+
+
 def _cpu_cache(values: dict[str, Any], sources: dict[str, str], environment: Mapping[str, str]) -> None:
     """The CPU backend's cache where it is fixed: by its variable, or by the release."""
     device, version = values["device"], values["vllm_version"]
@@ -180,7 +194,7 @@ def _cpu_cache(values: dict[str, Any], sources: dict[str, str], environment: Map
         return
     asked = environment.get("VLLM_CPU_KVCACHE_SPACE", "")
     try:
-        fixed = round(float(asked) * GIB) if asked else 0
+        fixed = round(amount("VLLM_CPU_KVCACHE_SPACE", float(asked)) * GIB) if asked else 0
     except ValueError:
         raise UsageError(
             f"VLLM_CPU_KVCACHE_SPACE {asked!r} is no number", hint="give GiB, such as 4"

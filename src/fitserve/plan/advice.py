@@ -35,20 +35,45 @@ def advise(request: Request, judged: Judged, choices: list[Choice], nearest: Nea
         choices: settings that serve the goal.
         nearest: what comes near where there are none.
     """
-    if judged.problem is not None:
-        if judged.problem.cause == "unknown-flag":
-            return [*_spelling(request), *_without_experts(judged)]
-        if judged.problem.cause == "heads-not-divisible":
-            return list(_context_ranks(judged)) or list(_sizes(request, judged))
-        if judged.problem.cause == "quantization-unsupported":
-            return [Advice(action="other-quantization-or-gpu", why=judged.problem.message)]
-        if judged.problem.cause == "attention-backend-unsupported":
-            return list(_packed_cache(judged))
+    refused = _of_a_setting(request, judged)
+    if refused is not None:
+        return refused
     found = list(_changes(judged, choices, request.version))
     if judged.problem is not None and judged.problem.cause == "gpu-memory-taken":
         freed = Advice(action="free-other-process", why="memory that others hold is not there for the start")
         return [freed, *found]
     return found or ([] if nearest is None else list(_larger(request, judged, nearest)))
+
+
+def _of_a_setting(request: Request, judged: Judged) -> list[Advice] | None:
+    """What to do about a setting that is refused whatever the memory; None where it is another problem, or none."""
+    problem = judged.problem
+    match problem.cause if problem is not None else None:
+        case "unknown-flag":
+            return [*_spelling(request), *_without_experts(judged)]
+        case "heads-not-divisible":
+            return list(_context_ranks(judged)) or list(_sizes(request, judged))
+        case "architecture-unsupported":
+            return list(_other_release(judged))
+        case "quantization-unsupported":
+            return list(_other_quantization(judged))
+        case "attention-backend-unsupported":
+            return list(_packed_cache(judged))
+        case _:
+            return None
+
+
+def _other_release(judged: Judged) -> Iterator[Advice]:
+    """A release that has the architecture."""
+    if judged.problem is not None:
+        retired = "any more" in judged.problem.message
+        yield Advice(action="older-image" if retired else "upgrade-vllm", why=judged.problem.message)
+
+
+def _other_quantization(judged: Judged) -> Iterator[Advice]:
+    """Another method, or a device or release that takes this one."""
+    if judged.problem is not None:
+        yield Advice(action="other-quantization-or-gpu", why=judged.problem.message)
 
 
 def _changes(judged: Judged, choices: list[Choice], version: str) -> Iterator[Advice]:

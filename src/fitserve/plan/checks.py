@@ -6,6 +6,7 @@ import msgspec
 
 from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.available import refused_architecture
 from fitserve.memory.batch import chunks_long_contexts
 from fitserve.memory.budget import RankBudget
 from fitserve.memory.history import at_least
@@ -40,7 +41,7 @@ def config_problems(config: ModelConfig, resolved: Resolved, gpus: int | None) -
 
     Source: ``config/model.py``, ``config/scheduler.py``, ``config/parallel.py`` of vLLM 0.32.
     """
-    for check in (_options, _context, _devices, _heads, _batch, _dtype):
+    for check in (_options, _architecture, _context, _devices, _heads, _batch, _dtype):
         found = check(config, resolved, gpus)
         if found is not None:
             cause, message = found
@@ -85,6 +86,11 @@ def has_margin(resolved: Resolved, ranks: Sequence[RankBudget]) -> bool:
 
 def _options(_config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
     return ("unknown-flag", resolved.refused[0]) if resolved.refused else None
+
+
+def _architecture(config: ModelConfig, resolved: Resolved, _gpus: int | None) -> tuple[str, str] | None:
+    message = refused_architecture(config.architecture, resolved.options.vllm_version)
+    return None if message is None else ("architecture-unsupported", message)
 
 
 def _devices(_config: ModelConfig, resolved: Resolved, gpus: int | None) -> tuple[str, str] | None:

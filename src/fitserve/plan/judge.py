@@ -19,6 +19,7 @@ _ONLY_IF_EXPECTED = ("graph-capture-oom", "kv-allocation-oom")
 
 SETTING_CAUSES = (
     "unknown-flag",
+    "architecture-unsupported",
     "not-enough-gpus",
     "context-beyond-model-limit",
     "heads-not-divisible",
@@ -98,11 +99,12 @@ def judge(
     if resolved.auto_fit:
         resolved = _fitted(resolved, specs, ranks)
     found = caches or _caches(specs, resolved.options, ranks)
-    problems = [*config_problems(config, resolved, gpus), *memory_problems(resolved, ranks)]
+    held = _with_blocks(ranks, found, resolved.options)
+    problems = [*config_problems(config, resolved, gpus), *memory_problems(resolved, held)]
     cache_problem = _cache_problem(resolved, ranks, found)
     if cache_problem is not None:
         problems.insert(_place(problems), cache_problem)
-    serving = serving_problem(resolved, ranks)
+    serving = serving_problem(resolved, held)
     if serving is not None and serving.expected and _has_failed_before(ranks):
         problems.append(msgspec.structs.replace(serving, sure=False))
     verdict, problem = _verdict(problems, _unknown(ranks, found))
@@ -160,6 +162,20 @@ def _fitted(
     options = msgspec.structs.replace(resolved.options, max_model_len=found.estimated_max_model_len)
     sources = {**resolved.sources, "max_model_len": "the longest that fits"}
     return msgspec.structs.replace(resolved, options=options, sources=sources)
+
+
+def _with_blocks(
+    ranks: tuple[RankBudget, ...], caches: Sequence[KvCache | Refusal | Unknown], options: EngineOptions
+) -> tuple[RankBudget, ...]:
+    """The ranks with the cache that is allocated where its blocks are given: no memory is looked at then.
+
+    Source: ``num_gpu_blocks_override`` in ``v1/core/kv_cache_utils.py``, vLLM 0.8.5 to 0.33.0.
+    """
+    cache = caches[1]
+    if options.num_gpu_blocks_override is None or not isinstance(cache, KvCache):
+        return ranks
+    size = Quantity.exact(cache.num_blocks * cache.bytes_per_block, "given", "num_gpu_blocks_override")
+    return tuple(msgspec.structs.replace(rank, kv_cache_bytes=size) for rank in ranks)
 
 
 def _has_failed_before(ranks: Sequence[RankBudget]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from fitserve.errors import InputError
 from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.available import refused_method
 from fitserve.memory.history import at_least
 from fitserve.memory.resolve import Resolved
 
@@ -24,6 +25,25 @@ _LEAST_CAPABILITY: dict[str, tuple[tuple[str, tuple[int, int]], ...]] = {
 """What a method asks of a device, from a release on, as far as it is the same in all that were read (0.9.2 to 0.33).
 
 Source: ``get_min_capability`` in ``layers/quantization/*.py``; checked in ``config/vllm.py`` (``_get_quantization_config``).
+"""
+
+_KINDS = {
+    name: kind
+    for kind, names in {
+        "awq": ("awq", "awq_marlin", "auto_awq"),
+        "gptq": ("gptq", "gptq_marlin", "auto_gptq"),
+        "fp8": ("fp8",),
+        "compressed-tensors": ("compressed-tensors",),
+        "modelopt": ("modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"),
+        "bitsandbytes": ("bitsandbytes",),
+        "mxfp4": ("mxfp4", "gpt_oss_mxfp4"),
+        "gguf": ("gguf",),
+    }.items()
+    for name in names
+}
+"""Methods that stand for one another; of another kind than the checkpoint's, ``--quantization`` is refused.
+
+Source: ``_verify_quantization`` in ``config/model.py`` and ``override_quantization_method`` of the methods, vLLM 0.6.6 to 0.32.
 """
 
 _LATENT_SPARSE_FP8 = ("0.20.0", "0.30.0")
@@ -85,10 +105,17 @@ def _has_experts(config: ModelConfig) -> bool:
 
 
 def _quantization(config: ModelConfig, resolved: Resolved) -> Refused | None:
-    """The method of the checkpoint, or the one that is asked for, on an older device."""
+    """The method of the checkpoint, or the one that is asked for: another one, in another release, on an older device."""
     options = resolved.options
     capability = options.device.compute_capability
-    method = _method(config) or options.quantization
+    own, asked = _method(config), options.quantization
+    for method in (own, asked):
+        refused = refused_method(method, options.vllm_version) if method else None
+        if refused:
+            return "quantization-unsupported", refused
+    if own in _KINDS and asked in _KINDS and _KINDS[own] != _KINDS[asked]:
+        return "quantization-unsupported", f"the checkpoint is quantised as {own}, --quantization is {asked}"
+    method = own or asked
     if capability is None or method is None:
         return None
     for first, least in _LEAST_CAPABILITY.get(method, ()):

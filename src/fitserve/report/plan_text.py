@@ -24,6 +24,7 @@ _ACTIONS = {
     "smaller-or-quantized-model": "a smaller or a quantised model",
     "free-other-process": "end what else uses the device",
     "upgrade-vllm": "a newer vLLM",
+    "older-image": "an older vLLM",
 }
 _HOST_BYTES_A_SECOND = 25e9
 """What PCIe 4.0 x16 carries in practice, of 31.5 GB/s."""

@@ -69,3 +69,19 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         return
 
     assert isinstance(found, Checkpoint)
+
+
+def test_a_part_of_a_split_model_is_no_model(gguf_llama: bytes) -> None:
+    """A file that names the number of its parts holds some of the tensors only."""
+    pairs = struct.unpack("<Q", gguf_llama[16:24])[0]
+    key = b"split.count"
+    split = struct.pack("<Q", len(key)) + key + struct.pack("<IH", 2, 3)
+    data = gguf_llama[:16] + struct.pack("<Q", pairs + 1) + split + gguf_llama[24:]
+
+    with pytest.raises(InputError) as caught:
+        read_gguf(io.BytesIO(data), "x-00001-of-00003.gguf")
+
+    assert ("it is one of the 3 files of a split model", "x-00001-of-00003.gguf: split.count") == (
+        caught.value.what,
+        caught.value.where,
+    )

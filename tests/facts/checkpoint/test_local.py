@@ -1,6 +1,7 @@
 """Checkpoints in directories."""
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,97 @@ def test_code_in_a_repository_is_never_run(write_llama: Write) -> None:
     (folder / "evil.py").write_text("raise SystemExit('ran')\n", encoding="utf-8")
 
     assert "EvilForCausalLM" == read_checkpoint(str(folder)).config.architecture
+
+
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\n"
+    "oid sha256:0000000000000000000000000000000000000000000000000000000000000000\nsize 1503300328\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("shards", "name"),
+    [
+        (1, "config.json"),
+        (1, "model.safetensors"),
+        (3, "model-00002-of-00003.safetensors"),
+        (3, "model.safetensors.index.json"),
+    ],
+)
+def test_a_pointer_in_the_place_of_a_file_is_named(write_llama: Write, shards: int, name: str) -> None:
+    """A clone without Git LFS has pointers; the answer says so, and which file it is."""
+    path = write_llama(shards) / name
+    path.write_text(POINTER, encoding="utf-8")
+
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(str(path.parent))
+
+    assert ("it is a Git LFS pointer: the file itself was not downloaded", str(path)) == (
+        caught.value.what,
+        caught.value.where,
+    )
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pt", "model.gguf"])
+def test_pointers_of_other_formats_are_named(write_llama: Write, name: str) -> None:
+    """Files that vLLM would load for want of safetensors count too."""
+    folder = write_llama()
+    (folder / "model.safetensors").unlink()
+    path = folder / name
+    path.write_text(POINTER, encoding="utf-8")
+
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(str(path if path.suffix == ".gguf" else folder))
+
+    assert str(path) == caught.value.where
+
+
+def test_a_shard_that_is_missing_does_not_hide_a_pointer(write_llama: Write) -> None:
+    """Of an index whose files are partly there, those that are there are looked at."""
+    folder = write_llama(3)
+    (folder / "model-00001-of-00003.safetensors").unlink()
+    (folder / "model-00003-of-00003.safetensors").write_text(POINTER, encoding="utf-8")
+
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(str(folder))
+
+    assert caught.value.where.endswith("model-00003-of-00003.safetensors")
+
+
+def test_a_pipe_is_no_file_of_weights(write_llama: Write, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A pipe that nobody writes to is refused, not waited for."""
+    folder = write_llama()
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    alone = tmp_path_factory.mktemp("gguf")
+    os.mkfifo(alone / "model.gguf")
+
+    for place in (folder, alone):
+        with pytest.raises(InputError) as caught:
+            read_checkpoint(str(place))
+
+        assert "it is no file" == caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "what"),
+    [
+        (["adapter_config.json", "adapter_model.safetensors"], "adapter_config.json", "an adapter"),
+        (["params.json", "consolidated.safetensors"], "params.json", "Mistral's own layout"),
+        (["model_index.json"], "model_index.json", "a diffusion pipeline"),
+        (["a-Q4_K_M.gguf", "a-Q8_0.gguf"], "", "2 GGUF files: a-Q4_K_M.gguf, a-Q8_0.gguf"),
+        (["README.md"], "", "there is no config.json"),
+    ],
+)
+def test_a_folder_without_a_configuration_says_what_it_is(
+    tmp_path: Path, files: list[str], named: str, what: str
+) -> None:
+    """What the folder holds instead of a model is said with the file that shows it."""
+    for name in files:
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(str(tmp_path))
+
+    assert what in caught.value.what
+    assert str(tmp_path / named) == caught.value.where

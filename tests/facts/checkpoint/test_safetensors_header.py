@@ -123,3 +123,37 @@ def test_any_json_is_read_or_refused(value: object) -> None:
         return
 
     assert isinstance(found, dict)
+
+
+@pytest.mark.parametrize(
+    ("places", "data_bytes", "words"),
+    [
+        ([[0, 8], [0, 8]], 8, "begins at byte 0, the one before it ends at 8"),
+        ([[0, 8], [4, 12]], 12, "begins at byte 4, the one before it ends at 8"),
+        ([[0, 8], [10, 18]], 18, "begins at byte 10, the one before it ends at 8"),
+        ([[8, 16], [16, 24]], 24, "begins at byte 8, the one before it ends at 0"),
+        ([[0, 8], [8, 16]], 24, "the tensors end at byte 16, the file's data at 24"),
+    ],
+)
+def test_tensors_lie_one_behind_the_other(places: list[list[int]], data_bytes: int, words: str) -> None:
+    """Tensors that overlap, or leave a gap, are damage to the format's own reader."""
+    entries = {
+        f"w{index}": {"dtype": "BF16", "shape": [4], "data_offsets": place}
+        for index, place in enumerate(places)
+    }
+
+    with pytest.raises(InputError) as caught:
+        parse_header(json.dumps(entries).encode(), "x.safetensors", data_bytes)
+
+    assert words in caught.value.what
+
+
+def test_of_a_tensor_that_stands_twice_the_first_leaves_a_gap() -> None:
+    """The last place of a name counts, as in the format's own reader, and the bytes of the first belong to nothing."""
+    entry = '"w": {"dtype": "BF16", "shape": [4], "data_offsets": [%d, %d]}'
+    text = "{" + entry % (0, 8) + "," + entry % (8, 16) + "}"
+
+    with pytest.raises(InputError) as caught:
+        parse_header(text.encode(), "x.safetensors", 16)
+
+    assert "x.safetensors: w: data_offsets" == caught.value.where

@@ -78,6 +78,7 @@ def read_gguf(stream: BinaryIO, source: str) -> Checkpoint:
     for _ in range(pairs):
         key = reader.text()
         metadata[key] = reader.value(reader.number("I"))
+    _refuse_part(metadata.get("split.count"), source)
     found = dict(reader.tensor() for _ in range(tensors))
     return Checkpoint(
         config=gguf_config(metadata, {name: tensor.shape for name, tensor in found.items()}, source),
@@ -86,6 +87,19 @@ def read_gguf(stream: BinaryIO, source: str) -> Checkpoint:
         format="gguf",
         source=source,
     )
+
+
+def _refuse_part(count: Any, source: str) -> None:
+    """A file that was split holds a part of the tensors, which is no model to vLLM: it loads one file.
+
+    Source: ``split.*`` in ``ggml/docs/gguf.md``; vLLM's ``docs/features/quantization/gguf.md``.
+    """
+    if isinstance(count, int) and count > 1:
+        raise InputError(
+            f"it is one of the {count} files of a split model",
+            where=f"{source}: split.count",
+            hint="merge them: llama-gguf-split --merge FIRST MERGED",
+        )
 
 
 class Counted(msgspec.Struct, frozen=True):

@@ -6,10 +6,27 @@ from fitserve.errors import InputError
 from fitserve.facts.checkpoint.checkpoint import Checkpoint, Tensor
 from fitserve.facts.checkpoint.gguf import read_gguf
 from fitserve.facts.checkpoint.index import INDEX_NAME, parse_index
+from fitserve.facts.checkpoint.pointer import refuse_pointer
 from fitserve.facts.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from fitserve.facts.model_config import ModelConfig, parse_config
 
 _LARGEST_JSON_BYTES = 256 << 20
+
+_OTHER_WEIGHTS = ("*.bin", "*.pt")
+"""Files that vLLM loads where there is no safetensors file; their sizes are not read."""
+
+_NO_MODELS = {
+    "adapter_config.json": (
+        "the folder holds an adapter, not a model",
+        "plan its base model, with --enable-lora and --max-lora-rank",
+    ),
+    "params.json": (
+        "there is no config.json; Mistral's own layout (params.json) is not read",
+        "give the directory of the same model in the layout of transformers",
+    ),
+    "model_index.json": ("the folder holds a diffusion pipeline, which is no language model", ""),
+}
+"""What a folder without ``config.json`` is by another file in it, with what helps."""
 
 
 def read_directory(folder: Path) -> Checkpoint:
@@ -22,11 +39,7 @@ def read_directory(folder: Path) -> Checkpoint:
         files = sorted(folder.glob("*.gguf"))
         if len(files) == 1:
             return read_gguf_file(files[0])
-        raise InputError(
-            "there is no config.json",
-            where=str(folder),
-            hint="give the directory that the model was downloaded to, or one GGUF file",
-        )
+        raise _no_model(folder, files)
     config = _read_config(folder)
     tensors, size = _read_tensors(folder)
     return Checkpoint(
@@ -38,12 +51,30 @@ def read_directory(folder: Path) -> Checkpoint:
     )
 
 
+def _no_model(folder: Path, files: list[Path]) -> InputError:
+    """Why a folder without a configuration is no model here, and what would be."""
+    for name, (what, hint) in _NO_MODELS.items():
+        if (folder / name).is_file():
+            return InputError(what, where=str(folder / name), hint=hint)
+    if files:
+        names = ", ".join(path.name for path in files[:3]) + (" and more" if len(files) > 3 else "")
+        return InputError(
+            f"there are {len(files)} GGUF files: {names}", where=str(folder), hint="give one of them"
+        )
+    return InputError(
+        "there is no config.json",
+        where=str(folder),
+        hint="give the directory that the model was downloaded to, or one GGUF file",
+    )
+
+
 def read_gguf_file(path: Path) -> Checkpoint:
     """The checkpoint of a GGUF file.
 
     Raises:
         InputError: it cannot be read, or is no GGUF file.
     """
+    _check_weights(path)
     try:
         with path.open("rb") as stream:
             return read_gguf(stream, str(path))
@@ -68,6 +99,7 @@ def read_json_file(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise InputError("it is no file", where=str(path))
+        refuse_pointer(path)
         size = path.stat().st_size
         if size > _LARGEST_JSON_BYTES:
             raise InputError(f"it has {size:,} bytes, too many for a description of a model", where=str(path))
@@ -82,10 +114,14 @@ def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], int | None]:
     if index.is_file():
         shards = parse_index(read_json_file(index), str(index))
         files = [folder / name for name in shards.files]
+        for path in files:
+            refuse_pointer(path)
         if not all(path.is_file() for path in files):
             return {}, shards.size_bytes
     else:
         files = weight_files(sorted(folder.glob("*.safetensors")))
+        for path in () if files else (path for kind in _OTHER_WEIGHTS for path in folder.glob(kind)):
+            refuse_pointer(path)
     tensors: dict[str, Tensor] = {}
     for path in files:
         tensors |= read_header(path)
@@ -107,6 +143,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: it cannot be read or its header is damaged.
     """
+    _check_weights(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
@@ -115,3 +152,14 @@ def read_header(path: Path) -> dict[str, Tensor]:
     except OSError as error:
         raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
     return parse_header(text, str(path), size - LENGTH_BYTES - length)
+
+
+def _check_weights(path: Path) -> None:
+    """The path is a file, not a pipe that nobody writes to, and not a pointer to one."""
+    try:
+        is_other = path.exists() and not path.is_file()
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+    if is_other:
+        raise InputError("it is no file", where=str(path))
+    refuse_pointer(path)

@@ -85,10 +85,31 @@ def parse_header(text: bytes, source: str, data_bytes: int | None = None) -> dic
     if not isinstance(entries, dict):
         raise InputError("the header is no JSON object", where=source)
     tensors: dict[str, Tensor] = {}
+    places: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
         if name != "__metadata__":
             tensors[name] = _tensor(entry, f"{source}: {name}", data_bytes)
+            places.append((*entry["data_offsets"], name))
+    _check_places(sorted(places), source, data_bytes)
     return tensors
+
+
+def _check_places(places: list[tuple[int, int, str]], source: str, data_bytes: int | None) -> None:
+    """The tensors lie one behind the other, from the first byte of the data to its last.
+
+    Source: ``Metadata::validate`` and ``SafeTensors::read_metadata`` of safetensors 0.4 to 0.8.
+    """
+    at = 0
+    for begin, end, name in places:
+        if begin != at:
+            raise InputError(
+                f"the tensor begins at byte {begin:,}, the one before it ends at {at:,}",
+                where=f"{source}: {name}: data_offsets",
+                hint="the file is damaged: download it again",
+            )
+        at = end
+    if data_bytes is not None and at != data_bytes:
+        raise InputError(f"the tensors end at byte {at:,}, the file's data at {data_bytes:,}", where=source)
 
 
 def _tensor(entry: Any, where: str, data_bytes: int | None) -> Tensor:

@@ -40,6 +40,8 @@ def capacity(
         return _stage_by_stage(specs, options, sizes)
     groups = _groups(specs, options, rules)
     request = request_of(options, rules)
+    if groups is None and rules.v0:
+        return Unknown("layers with unequal cache pages, of which the V0 engine reckons all as the first")
     if groups is None:
         return _without_groups(specs, sizes, request, options)
     pools = [pool_of(groups, specs, stage, size, options) for stage, size in enumerate(sizes)]

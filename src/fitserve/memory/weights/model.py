@@ -130,8 +130,15 @@ class Build:
         add: Callable[[int], None],
         kind: Callable[[int], Hashable] = lambda _index: None,
     ) -> None:
-        """Name this stage's layers of the language model."""
-        layers = stage_layers(count, self.options.pipeline_parallel_size)[self.stage]
+        """Name this stage's layers of the language model.
+
+        Raises:
+            NotModelledError: a stage has none.
+        """
+        stages = self.options.pipeline_parallel_size
+        if stages > count:
+            raise NotModelledError(f"{count} layers on {stages:,} pipeline stages leave one without any")
+        layers = stage_layers(count, stages)[self.stage]
         self.inventory.layers(layers, add, kind)
 
     def ends(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fitserve.facts.model_config import ModelConfig
+from fitserve.memory.available import is_foreign
 from fitserve.memory.history import release
 from fitserve.memory.options import Drafting, EngineOptions
 from fitserve.memory.weights.detect import quantiser_for
@@ -68,6 +69,10 @@ def config_weights(config: ModelConfig, options: EngineOptions) -> tuple[RankWei
     family = FAMILIES.get(config.architecture)
     if family is None:
         return Unknown(f"the weights of {config.architecture} are not modelled")
+    if is_foreign(config.architecture, options.vllm_version):
+        return Unknown(
+            f"vLLM {release(options.vllm_version)} has no {config.architecture} of its own, and what transformers makes of it is not modelled"
+        )
     if options.lora is not None:
         from fitserve.memory.weights.lora_targets import why_no_adapters
 

@@ -21,6 +21,15 @@ def _parts(block: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return attention, network
 
 
+def _heads_in_group(group: Any) -> int:
+    """Query heads that share a key and value head; 1 where nothing is said."""
+    if not group:
+        return 1
+    if isinstance(group, bool) or not isinstance(group, int) or group < 0:
+        raise NotModelledError("Nemotron-NAS without a usable n_heads_in_group")
+    return group
+
+
 def decilm(build: Build) -> None:
     """Count the model."""
     inventory, hidden, heads = build.inventory, build.hidden, build.heads
@@ -34,7 +43,7 @@ def decilm(build: Build) -> None:
         """Key and value heads, and the network's width; 0 where there is none."""
         attention, network = parts[index]
         group, factor = attention.get("n_heads_in_group"), network.get("ffn_mult")
-        kv_heads = 0 if attention.get("no_op") else heads // max(1, int(group or 1))
+        kv_heads = 0 if attention.get("no_op") else heads // _heads_in_group(group)
         if network.get("no_op"):
             return kv_heads, 0
         if not isinstance(factor, int | float) or not 0 < factor < 1 << 16:
