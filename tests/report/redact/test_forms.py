@@ -37,7 +37,7 @@ FORMS = [
     "<HUB_TOKEN>{}</HUB_TOKEN>",
     "hub_token\n  Input should be a valid string [type=string_type, input_value='{}', input_type=str]",
     'variable "hub_token" {{\n  default = "{}"\n}}',
-    "machine hub.example\n  login deploy\n  password {}",
+    "machine huggingface.co\n  login deploy\n  password {}",
     "huggingface_hub.login('{}')",
     "echo {} | docker login --username deploy --password-stdin",
     "Incorrect API key provided: {}. Keys are made in the console.",
@@ -151,3 +151,77 @@ def test_colours_hide_nothing_and_stay(escape: str) -> None:
         f"{on}with HUB_TOKEN{off}={bold}secret-1{off}{on} from {bold}198.18.0.1{off}:80\n{on}x{off} 3\n"
         == Redactor().text(text)
     )
+
+
+PLACES = [
+    ("ssh {}@10.20.30.40", "mkessler"),
+    ("sudo: {} : TTY=pts/0 ; PWD=/opt ; USER=root", "mkessler"),
+    ("Accepted publickey for {} from 10.20.30.40 port 22", "mkessler"),
+    ("file:///home/{}/serve_it.py", "mkessler"),
+    ("/lustre/users/{}/x /hpc/home/{}/x /global/homes/m/{}/x", "mkessler"),
+    ("\\\\wsl$\\Ubuntu\\home\\{}\\x", "mkessler"),
+    ("cannot open D:\\{}\\models and C:\\\\work\\\\{}\\\\run_it.py", "acme-merger"),
+    ("\\\\nas01\\{}\\models", "acme-merger"),
+    ("/opt/{}/x /proj/{}/x /dbfs/{}/x /p/scratch/{}/x", "acme-merger"),
+    ("GET /files?path=%2Fdata%2F{}%2Fx HTTP/1.1", "acme-merger"),
+    ("s3://weights-of-us/{}/x", "acme-merger"),
+    ("--master-addr {} --nnodes 2", "dgx20"),
+    ("SLURM_NODELIST={}", "dgx-20"),
+    ("SLURMD_NODENAME={}", "dgx20"),
+    ("Failed to connect to {} port 8000", "dgx20"),
+    ("store = TCPStore('{}', 29500)", "dgx20"),
+    ("The client socket has failed to connect to [{}]:29500 (errno: 110)", "dgx20"),
+    ("ssh -p 22 {} nvidia-smi", "dgx20"),
+    ("<6>Jan  1 10:10:10 {} kernel: oom", "dgx20"),
+    ("no_proxy=localhost,gpu-3.{}.private", "initech"),
+    ("node-{}:29500 and eth_{}", "192.168.7.9"),
+    ("NET/Socket : Using [0]ens3f0:{}%ens3f0<0>", "2a01:4f8:1:2:3:4:5:6"),
+    ('INFO:     {}:50312 - "GET / HTTP/1.1" 200 OK', "2001:db9:1:2:3:4:5:6"),
+    ("GPU UUID: {}", "07a91dec-697e-fb31-1a12-7ed31541a165"),
+    ("GPU-{}", "07A91DEC-697E-FB31-1A12-7ED31541A165"),
+    ("docker logs -f {}", "6c743c08e31b"),
+    ("/var/lib/docker/containers/{}/x-json.log", "6c743c08e31b" * 5 + "6c74"),
+    ("        - name: CUSTOMER_ID\n          value: {}", "acme-merger"),
+    ("environ({{'CUSTOMER_NAME': '{}'}})", "acme-merger"),
+    ("ENV CUSTOMER_NAME={}", "acme-merger"),
+    ("  CUSTOMER_NAME: {}", "acme-merger"),
+    ("CompletionRequest(model='m', prompt='{}', best_of=None)", "Dear doctor"),
+    ("ChatMessage(role='assistant', content=\"{}\")", "Dear doctor"),
+    ("EmbeddingRequest(model='m', input=['{}', '{}'])", "Dear doctor"),
+    ('    out = llm.generate("{}")', "Dear doctor"),
+    ("NewRequestData(req_id=x,prompt_token_ids=[{}],mm_kwargs=[])", "9707, 11, 1879, 0"),
+    ('{{"prompt_token_ids": [{}], "n": 1}}', "9707, 11, 1879, 0"),
+    ('{{"model": "m", "prompt": [{}]}}', "9707, 11, 1879, 0"),
+    ("input_ids: tensor([{}], device='cuda:0')", "9707, 11, 1879, 0"),
+]
+
+
+@pytest.mark.parametrize(("form", "private"), PLACES, ids=[form[:50] for form, _ in PLACES])
+def test_people_places_and_contents(form: str, private: str) -> None:
+    """What is private is gone; the words before it stay."""
+    head = form.format(*["\0"] * 4).partition("\0")[0]
+
+    out = Redactor().text(form.format(*[private] * 4))
+
+    assert private not in out
+    assert [] == [word for word in head.split() if word.isalpha() and word not in out]
+    assert out == Redactor().text(out)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PWD=/ OLDPWD=/opt/venv/bin",
+        "/opt/venv/lib/python3.12/site-packages/vllm/engine/arg_utils.py /app/serve.py",
+        "stop_token_ids=[151645, 151643, 1], max_num_batched_tokens=[1, 2, 3], num_tokens: [4, 5, 6]",
+        "input shape (4096, 4096, 3); block_ids=([1, 2, 3],)",
+        "connection refused; connected to server; failed to connect to localhost:8000",
+        "error C:1 and D: 3, a:\\nb and {'x': 'True:\\\\nFalse'}",
+        "uuid: 4; device_uuid=None",
+        "docker logs vllm; docker run --gpus all vllm/vllm-openai:v0.10.0",
+        "'BLOCK_SIZE_M': 16, 'GROUP_SIZE_M': '64'",
+    ],
+)
+def test_ordinary_words_beside_them_stay(text: str) -> None:
+    """Words that stand where names may stand."""
+    assert text == Redactor().text(text)

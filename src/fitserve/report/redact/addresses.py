@@ -9,6 +9,8 @@ from fitserve.report.redact.rule import Edit, Memory
 _PATTERN = rb"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\b"
 _WELL_KNOWN = frozenset((b"8.8.8.8", b"8.8.4.4", b"1.1.1.1", b"9.9.9.9"))
 _OURS = (b"198.18.", b"198.19.")
+_LOCAL_NETWORK = re.compile(rb"192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.")
+"""What no version begins with: RFC 1918, but for 10.0.0.0/8."""
 _CONTEXT_BYTES = 40
 _GOES_ON = re.compile(
     rb"[_+]|\.\d|-(?:py|cp|cuda|manylinux|linux|rc|dev|post|beta|alpha|devel|runtime|ubuntu|base|\d)"
@@ -34,7 +36,9 @@ def address_edits(block: bytes, memory: Memory) -> list[Edit]:
             continue
         text = block[start:end]
         before = block[max(0, start - _CONTEXT_BYTES) : start]
-        if _is_kept(text) or _is_number(before) or _GOES_ON.match(block, end):
+        if _is_kept(text) or (
+            not _LOCAL_NETWORK.match(text) and (_is_number(before) or _GOES_ON.match(block, end))
+        ):
             continue
         edits.append((start, end, memory.names.label("ip", text)))
         done = end

@@ -222,6 +222,8 @@ def secret(name: bytes, is_weak: bool, value: bytes, start: int, memory: Memory)
         return
     if is_weak and (_SPECIAL.search(name) or not (is_random(value) or _is_credentials(value))):
         return
+    if name in (b"PWD", b"OLDPWD") and value.startswith(b"/"):
+        return  # a shell's folder
     kind = "password" if re.search(rb"(?i)pass|pwd", name) else "secret"
     if len(value) >= 8 and not is_ordinary(value):
         memory.known.learn(kind, value)
