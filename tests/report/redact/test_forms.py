@@ -225,3 +225,15 @@ def test_people_places_and_contents(form: str, private: str) -> None:
 def test_ordinary_words_beside_them_stay(text: str) -> None:
     """Words that stand where names may stand."""
     assert text == Redactor().text(text)
+
+
+def test_a_rule_that_reads_on_keeps_the_others_at_work() -> None:
+    """What a rule over several lines finds ahead of it hides nothing that stands before that."""
+    option = 'serve --api-key alpha-bravo-9\n{"content": "Dear doctor"} serve --api-key delta-echo-77\n'
+    manifest = "stringData:\n  a: alpha-bravo-9\n---\nuser prompt='Dear doctor'\n---\nstringData:\n  b: delta-echo-77\n"
+
+    found = [Redactor().text(text) for text in (option, manifest)]
+
+    assert [] == [
+        word for out in found for word in ("alpha", "doctor", "delta") if word in out or "text-1" not in out
+    ]

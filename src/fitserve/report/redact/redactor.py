@@ -103,32 +103,36 @@ class Redactor:
         hits: list[tuple[int, int]] = []
         self._search.scan(block, lambda rule, _start, end, _flags, _context: hits.append((end, rule)))
         edits: list[Edit] = []
+        later: list[Edit] = []
         done = self._key_body(block, 0, edits) if self._key_column >= 0 else 0
         for start, end, rules in _lines(block, hits):
+            edits += [edit for edit in later if done <= edit[0] < start]
             if end < done:
                 continue
-            line = block[start:end]
-            for at, stop, new in self._line_edits(block, start, line, rules):
-                if start + at >= done:
-                    edits.append((start + at, start + stop, new))
-                    done = start + stop
-            begins = _KEY_BEGINS.search(line)
-            if begins and b"-----END" not in line[begins.end() :]:
-                self._key_column, self._key_lines = begins.start(), 0
+            found = [edit for edit in later if start <= edit[0]]
+            for edit in self._line_edits(block, start, end, rules):
+                _add(edit, found)
+            found.sort()
+            edits += [edit for edit in found if done <= edit[0] <= end]
+            done = edits[-1][1] if edits else done
+            later = [edit for edit in found if edit[0] > end]
+            begins = _KEY_BEGINS.search(block, start, end)
+            if begins and b"-----END" not in block[begins.end() : end]:
+                self._key_column, self._key_lines = begins.start() - start, 0
                 done = self._key_body(block, end + 1, edits)
-        return edits
+        return edits + [edit for edit in later if edit[0] >= done]
 
-    def _line_edits(self, block: bytes, start: int, line: bytes, rules: set[int]) -> list[Edit]:
-        edits: list[Edit] = []
-        for which in sorted(rules) if len(rules) > 1 else rules:
+    def _line_edits(self, block: bytes, start: int, end: int, rules: set[int]) -> Iterator[Edit]:
+        """What the rules ask for in a line, and in those behind it where a rule reads on."""
+        line = block[start:end]
+        for which in sorted(rules):
             rule = self._rules[which]
             piece = line if rule.lines == 1 else _with_next(block, start, len(line), rule.lines)
             for match in rule.pattern.finditer(piece):
-                for edit in rule.replace(match, self._memory):
-                    _add(edit, edits)
-        if len(edits) > 1:
-            edits.sort()
-        return edits
+                if match.start() > len(line):
+                    break
+                for at, stop, new in rule.replace(match, self._memory):
+                    yield start + at, start + stop, new
 
     def _key_body(self, block: bytes, start: int, edits: list[Edit]) -> int:
         """Hide the lines of a private key from a place on; returns where ordinary text goes on."""
