@@ -4,11 +4,13 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
-from fitserve.report.redact.rule import Memory
+from fitserve.report.redact.rule import Edit, Memory
 
 _PATTERN = rb"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\b"
 _WELL_KNOWN = frozenset((b"8.8.8.8", b"8.8.4.4", b"1.1.1.1", b"9.9.9.9"))
 _OURS = (b"198.18.", b"198.19.")
+_LOCAL_NETWORK = re.compile(rb"192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.")
+"""What no version begins with: RFC 1918, but for 10.0.0.0/8."""
 _CONTEXT_BYTES = 40
 _GOES_ON = re.compile(
     rb"[_+]|\.\d|-(?:py|cp|cuda|manylinux|linux|rc|dev|post|beta|alpha|devel|runtime|ubuntu|base|\d)"
@@ -22,26 +24,25 @@ _VERSIONED = re.compile(
 """The word before four numbers that are a version."""
 
 
-def without_addresses(block: bytes, memory: Memory) -> bytes:
-    """The block with each IPv4 address replaced; loopback, any-address, well-known servers and versions stay."""
+def address_edits(block: bytes, memory: Memory) -> list[Edit]:
+    """Where IPv4 addresses are replaced in a block; loopback, any-address, well-known servers and versions stay."""
     hits: list[tuple[int, int]] = []
     _search().scan(block, lambda _which, start, end, _flags, _context: hits.append((start, end)))
-    if not hits:
-        return block
     hits.sort()
-    pieces: list[bytes] = []
+    edits: list[Edit] = []
     done = 0
     for start, end in hits:
         if start < done:
             continue
         text = block[start:end]
         before = block[max(0, start - _CONTEXT_BYTES) : start]
-        if _is_kept(text) or _is_number(before) or _GOES_ON.match(block, end):
+        if _is_kept(text) or (
+            not _LOCAL_NETWORK.match(text) and (_is_number(before) or _GOES_ON.match(block, end))
+        ):
             continue
-        pieces += (block[done:start], memory.names.label("ip", text))
+        edits.append((start, end, memory.names.label("ip", text)))
         done = end
-    pieces.append(block[done:])
-    return b"".join(pieces)
+    return edits
 
 
 @cache

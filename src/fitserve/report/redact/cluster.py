@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fitserve.report.redact.known import is_ordinary
 from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, first_setting, hidden
 
+_ANY_UUID = rb"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SAFE = rb"[bcdfghjklmnpqrstvwxz2456789]"
 _NAME = rb"[a-z0-9](?:[a-z0-9.\-]{0,250}[a-z0-9])?"
@@ -18,6 +19,7 @@ _HARMLESS_VARIABLES = re.compile(
     rb"HOSTNAME|CONDA|VIRTUAL|KUBERNETES|DEBIAN|GPG|CC|CXX|CFLAGS|MAX|NVCC|SLURM|MASTER|WORLD|RANK|LOCAL|GPU|MODEL|DTYPE|TENSOR|PORT|HOST|COLORTERM|LS|LESS|EDITOR|"
     rb"LMCACHE|NIXL|MOONCAKE|DG|DEEPEP|NVSHMEM|TVM|TQDM|OTEL|PROMETHEUS|C|TENSORFLOW|TF|KINETO|TMPDIR|TMP|TEMP|_)(?:_[A-Z0-9_]*)?"
 )
+_VARIABLE = rb"(?P<name>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
 _HARMLESS_VALUE = re.compile(
     rb"(?i)[\d.:,\-+%x]*[kmgt]?i?b?|true|false|yes|no|on|off|none|null|auto|debug|info|warn(?:ing)?|error|critical|[a-z0-9]{1,5}|[\w.:,+\-]*vllm[\w.:,+/\-]*"
 )
@@ -32,9 +34,15 @@ def _identity_rules() -> list[Rule]:
     """Devices, serial numbers, containers by their identity."""
     return [
         Rule(
-            pattern=re.compile(BEFORE + rb"(?P<kind>(?:MIG-)?GPU-|MIG-|gpu-|mig-)(?P<uuid>" + _UUID + rb")"),
-            replace=hidden("device", "uuid"),
-            probe=rb"(?:GPU|MIG|gpu|mig)-[0-9a-f]{8}-",
+            pattern=re.compile(
+                BEFORE
+                + rb"(?:(?:MIG-)?GPU-|MIG-|gpu-|mig-|(?i:[a-z_]*uuid)[\"']?\s{0,40}[:=]\s{0,3}[\"']?|nvidia-smi [^\n]*?(?:-i|--id=?) ?)(?P<uuid>"
+                + _ANY_UUID
+                + rb")"
+            ),
+            replace=_device,
+            probe=rb"(?:GPU|MIG)-[0-9a-f]{8}-|uuid[\"']?[ \t]{0,40}[:=]|nvidia-smi ",
+            caseless=True,
         ),
         Rule(
             pattern=re.compile(
@@ -46,11 +54,12 @@ def _identity_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:(?:docker|containerd|cri-o|dockershim)://|(?:cri-containerd|docker|crio|libpod)-|/(?:docker|kubepods|libpod|pod)/|"
+                rb"(?:(?:docker|containerd|cri-o|dockershim)://|(?:cri-containerd|docker|crio|libpod)-|/(?:docker|kubepods|libpod|pod|containers|overlay2|k8s\.io)/|"
+                rb"\b(?:docker|podman|nerdctl|crictl) (?:exec|logs|inspect|stop|kill|rm|start|restart|attach|wait|cp|stats|top) (?:-\S+ )*|"
                 rb"(?i:container(?:[ _]?id)?|\"Id\"|sandbox(?:[ _]?id)?)[\"']?[ :=]{1,3}[\"']?)(?P<id>[0-9a-f]{64}|[0-9a-f]{12})(?![0-9a-f])"
             ),
             replace=hidden("container", "id", everywhere=True),
-            probe=rb"(?:docker|containerd|cri-o|dockershim|crio|libpod|kubepods|pod|container|container[ _]?id|sandbox|sandbox[ _]?id|\"Id)[\"':/= \-]{1,4}[0-9a-f]{12}",
+            probe=rb"(?:docker|containerd|cri-o|dockershim|crio|libpod|kubepods|pod|containers|overlay2|k8s\.io|container|container[ _]?id|sandbox|sandbox[ _]?id|\"Id)[\"':/= \-]{1,4}[0-9a-f]{12}|(?:docker|podman|nerdctl|crictl) [a-z]+ .*[0-9a-f]{12}",
             caseless=True,
         ),
     ]
@@ -127,7 +136,35 @@ def _account_rules() -> list[Rule]:
             replace=_setting,
             probe=rb"[A-Z0-9]_[A-Z0-9]+=",
         ),
+        Rule(
+            pattern=re.compile(
+                rb"(?m)(?:\b(?:export|declare -x|ENV|ARG) "
+                + _VARIABLE
+                + rb"[= ][\"']?|^[ \t]{2,}(?:- )?[\"']?"
+                + _VARIABLE.replace(b"name", b"name2")
+                + rb"[\"']?: [\"']?|[\"']"
+                + _VARIABLE.replace(b"name", b"name3")
+                + rb"[\"']: ?[\"'](?=[^\"'\n]))(?P<value>[^\s\"'{}\[\]|>][^\"'\n]*)"
+            ),
+            replace=_setting,
+            probe=rb"[A-Z0-9]_[A-Z0-9]+[\"']?[=: ]",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?i:name)[\"']?\s*:\s*[\"']?"
+                + _VARIABLE
+                + rb"[\"']?,?[ \t]*(?:\n[^\n]{0,60}?)?[\"']?(?i:value)[\"']?[ \t]*:[ \t]*[\"']?(?P<value>[^\s\"'{}\[\]|>][^\"'\n{}]*)"
+            ),
+            replace=_setting,
+            probe=rb"name[\"']?[ \t]*:[ \t]*[\"']?[A-Z][A-Z0-9]*_[A-Z0-9]",
+            lines=2,
+        ),
     ]
+
+
+def _device(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    if not memory.names.is_label(match["uuid"]):
+        yield *match.span("uuid"), memory.names.label("device", match["uuid"].lower())
 
 
 def _named(kind: str, group: str) -> Replace:
@@ -174,8 +211,10 @@ def _account(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
 
 def _setting(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     value = match["value"].rstrip(b" \t\r,;")
+    groups = match.groupdict()
+    name = groups["name"] or groups.get("name2") or groups.get("name3") or b""
     if (
-        _HARMLESS_VARIABLES.fullmatch(match["name"])
+        _HARMLESS_VARIABLES.fullmatch(name)
         or _HARMLESS_VALUE.fullmatch(value)
         or memory.names.holds_label(value)
     ):

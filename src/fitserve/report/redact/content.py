@@ -55,6 +55,24 @@ _FIELD = re.compile(
 )
 
 
+_ARGUMENT = re.compile(
+    rb"(?:(?<![A-Za-z0-9_.\-])(?:"
+    + _KEYS
+    + rb"|text)=|\b(?:llm|engine|model|client|LLM)\.(?:generate|chat|encode|embed|score|classify|reward)\()(?P<value>(?:"
+    + _ITEM
+    + rb"|\[\s{0,3}"
+    + _ITEM
+    + rb"(?:\s{0,3},\s{0,3}"
+    + _ITEM
+    + rb")*+))"
+)
+_TOKEN_IDS = re.compile(
+    rb"(?<![A-Za-z0-9_])(?:(?:(?:encoder_)?prompt|output|new|all|generated|sampled|draft|spec|resumed|decoder|encoder)_)?"
+    rb"(?:token_ids|input_ids|tokens|prompt|input)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}(?:(?:np\.|torch\.)?(?:array|tensor)\()?[\[(]{1,3}"
+    rb"(?P<ids>\d+(?:\s*,\s*\d+){2,}[\d,\s]*)"
+)
+
+
 def content_rules() -> list[Rule]:
     """Lines of the request log, and fields of a request or an answer."""
     return [
@@ -69,6 +87,18 @@ def content_rules() -> list[Rule]:
             pattern=_FIELD,
             replace=_field,
             probe=rb"[\"'](?:" + _KEYS + rb"|text)\\{0,3}[\"'][ \t]{0,3}:",
+        ),
+        Rule(
+            pattern=_ARGUMENT,
+            replace=_field,
+            probe=rb"(?:"
+            + _KEYS
+            + rb"|text)=[\[\\\"']|\.(?:generate|chat|encode|embed|score|classify|reward)\(",
+        ),
+        Rule(
+            pattern=_TOKEN_IDS,
+            replace=_token_ids,
+            probe=rb"(?:token_ids|input_ids|tokens|prompt|input)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}(?:[a-z.]{0,12}\()?[\[(]{1,3}[0-9]",
         ),
     ]
 
@@ -86,6 +116,11 @@ def _logged(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         elif found["params"]:
             for text in _STRING.finditer(found["params"]):
                 yield from _inside(at + found.start("params") + text.start(), text[0], memory)
+
+
+def _token_ids(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    ids = match["ids"].rstrip(b" ,")
+    yield match.start("ids"), match.start("ids") + len(ids), memory.names.label("token-ids", ids)
 
 
 def _inside(start: int, quoted: bytes, memory: Memory) -> Iterator[Edit]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
 
 from fitserve.report.redact.known import is_ordinary
 from fitserve.report.redact.rule import Edit, Memory, Replace, Rule, first_setting, hidden
@@ -19,23 +20,27 @@ _STRONG = (
     rb"connection[_\-]?string|webhook(?:[_\-]?url)?"
 )
 _WEAK = rb"token|[A-Z0-9]_KEY|auth|signature|sig|dsn|jwt|sas|key"
-_NAME = (
+NAME = (
     rb"(?<![A-Za-z0-9])(?P<name>[A-Za-z0-9_.\-]{0,60}?(?:(?i:"
     + _STRONG
     + rb")|(?P<weak>(?i:"
     + _WEAK
     + rb")))(?:[_\-](?:data|b64|base64|value|pem))?)"
 )
-_PROBE = rb"(?:pass(?:word|wd|phrase)?s?|pwd|pw|secrets?|keys?|token|credentials?|string|webhook|url|auth|signature|sig|dsn|jwt|sas)(?:[_\-](?:data|b64|base64|value|pem))?"
-_QUOTE = rb"\\{0,3}[\"']"
+NAME_PROBE = rb"(?:pass(?:word|wd|phrase)?s?|pwd|pw|secrets?|keys?|token|credentials?|string|webhook|url|auth|signature|sig|dsn|jwt|sas)(?:[_\-](?:data|b64|base64|value|pem))?"
+QUOTE = rb"\\{0,3}[\"']"
 _CLOSED = rb"(?P<quote>\\{0,3}[\"'])(?P<value>(?:(?!(?P=quote))[^\n])*+)"
-_OPEN = rb"(?P<open>(?![\[({])(?:(?!,\s?[A-Za-z_]+=|[&;][A-Za-z_\-]+=|\\[nrt\"'])[^\s\"'<>])+)"
-_VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + _OPEN + rb")"
+OPEN = rb"(?P<open>(?![\[({])(?:(?!,\s?[A-Za-z_]+=|[&;][A-Za-z_\-]+=|\\[nrt\"'])[^\s\"'<>])+)"
+VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + OPEN + rb")"
 _SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
-_NEXT_ITEM = rb"(?:[ \t]+|" + _QUOTE + rb",\s{0,12}|[\"']?[ \t]*\n[^\n]{0,40}?-[ \t]+)"
-"""Between an option and its value: on a command line, in a list in JSON, in a list in YAML."""
+_NEXT_ITEM = (
+    rb"(?:[ \t]+(?:[\\^`]\r?\n[ \t]*|(?![\\^`]\r?\n))|"
+    + QUOTE
+    + rb",\s{0,12}|[\"']?[ \t]*\n[^\n]{0,40}?-[ \t]+)"
+)
+"""Between an option and its value: on a command line, in the next line of one, in a list in JSON, in a list in YAML."""
 
 _VALUE_FIELD = rb"[\"']?,?[ \t]*(?:\n[^\n]{0,60}?)?[\"']?(?i:value)[\"']?[ \t]*:[ \t]*"
 """Between a variable's name and its value where Kubernetes lists variables, in one line or two."""
@@ -46,7 +51,7 @@ _PLACEHOLDER = re.compile(
     rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
     rb"optional\[.*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
 )
-_TRAILING = b",;:)]}."
+TRAILING = b",;:)]}."
 _SPECIAL = re.compile(
     rb"(?i)(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|stop|start|end|next|first|last|per|out|in|new|num|max|"
     rb"think|special|placeholder|boi|eoi|mm|draft|prompt|cache|sort|primary|foreign|config|layer|state|dict)"
@@ -64,33 +69,33 @@ def _value_rules() -> list[Rule]:
     return [
         Rule(
             pattern=re.compile(
-                _NAME + rb"(?:" + _QUOTE + rb")?\s{0,3}(?:=>|:=|=|:)\s{0,3}\[(?P<list>[^\]\n]+)\]"
+                NAME + rb"(?:" + QUOTE + rb")?\s{0,3}(?:=>|:=|=|:)\s{0,3}\[(?P<list>[^\]\n]+)\]"
             ),
             replace=_listed,
-            probe=_PROBE + rb"[\"'\\ ]{0,4}[=:]",
+            probe=NAME_PROBE + rb"[\"'\\ ]{0,4}[=:]",
             caseless=True,
         ),
         Rule(
             # a whole setting in quotes: "DB_PASSWORD=two words"
             pattern=re.compile(
-                rb"(?P<quote>[\"'])" + _NAME + rb"=(?P<value>(?:(?!(?P=quote))[^\n])+)(?P=quote)"
+                rb"(?P<quote>[\"'])" + NAME + rb"=(?P<value>(?:(?!(?P=quote))[^\n])+)(?P=quote)"
             ),
             replace=_set,
-            probe=_PROBE + rb"=",
+            probe=NAME_PROBE + rb"=",
             caseless=True,
         ),
         Rule(
             pattern=re.compile(
-                _NAME
+                NAME
                 + rb"(?:"
-                + _QUOTE
+                + QUOTE
                 + rb"\]?)?[ \t]{0,3}"
                 + _SEPARATOR
                 + rb"[ \t]{0,3}(?:[bru](?=[\"'\\]))?"
-                + _VALUE
+                + VALUE
             ),
-            replace=_valued,
-            probe=_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}[=:,]",
+            replace=valued,
+            probe=NAME_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}[=:,]",
             caseless=True,
         ),
     ]
@@ -100,27 +105,27 @@ def _option_rules() -> list[Rule]:
     """Options and their values, fields ``name`` and ``value``, options of well-known programs."""
     return [
         Rule(
-            pattern=re.compile(rb"--" + _NAME + _NEXT_ITEM + rb"(?!-)" + _VALUE),
-            replace=_valued,
-            probe=rb"--[a-z_\-]*" + _PROBE,
+            pattern=re.compile(rb"--" + NAME + _NEXT_ITEM + rb"(?!-)" + VALUE),
+            replace=valued,
+            probe=rb"--[a-z_\-]*" + NAME_PROBE,
             caseless=True,
             lines=2,
         ),
         Rule(
-            pattern=re.compile(rb"(?i:name|key)[\"']?\s*:\s*[\"']?" + _NAME + _VALUE_FIELD + _VALUE),
-            replace=_valued,
-            probe=rb"(?:name|key)[\"']?[ \t]*:[ \t]*[\"']?[a-z0-9_.\-]*" + _PROBE,
+            pattern=re.compile(rb"(?i:name|key)[\"']?\s*:\s*[\"']?" + NAME + _VALUE_FIELD + VALUE),
+            replace=valued,
+            probe=rb"(?:name|key)[\"']?[ \t]*:[ \t]*[\"']?[a-z0-9_.\-]*" + NAME_PROBE,
             caseless=True,
             lines=2,
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--password-stdin)|"
                 rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
                 rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
             replace=hidden("password", "value", everywhere=True),
-            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli)[ \t]",
+            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo)[ \t]|login\([\"']",
         ),
     ]
 
@@ -179,49 +184,71 @@ def _url_rules() -> list[Rule]:
     ]
 
 
-def _valued(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+def valued(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    """Hide the value of a match with ``name`` and ``weak``, in quotes (``value``) or without (``open``)."""
     groups = match.groupdict()
     group = "value" if groups.get("value") else "open"
     value = groups.get(group)
     if not value:
         return
     if group == "open":
-        value = value.rstrip(_TRAILING) or value
-    yield from _secret(match["name"], bool(match["weak"]), value, match.start(group), memory)
+        value = value.rstrip(TRAILING) or value
+    yield from secret(match["name"], bool(match["weak"]), value, match.start(group), memory)
 
 
 def _set(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     value = first_setting(match["value"])
-    yield from _secret(match["name"], bool(match["weak"]), value, match.start("value"), memory)
+    yield from secret(match["name"], bool(match["weak"]), value, match.start("value"), memory)
 
 
 def _listed(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     for item in re.finditer(rb"[^\s\"',\\]+", match["list"]):
-        yield from _secret(
+        yield from secret(
             match["name"], bool(match["weak"]), item[0], match.start("list") + item.start(), memory
         )
 
 
-def _secret(name: bytes, is_weak: bool, value: bytes, start: int, memory: Memory) -> Iterator[Edit]:
+def secret(name: bytes, is_weak: bool, value: bytes, start: int, memory: Memory) -> Iterator[Edit]:
+    """Hide a value behind a name, unless it is a placeholder; behind a weak name only one that looks drawn.
+
+    Args:
+        name: says whether it is a password.
+        is_weak: the name is also that of harmless things.
+        value: what stands there.
+        start: where.
+        memory: the pseudonyms.
+    """
     if memory.names.is_label(value) or _PLACEHOLDER.fullmatch(value) or memory.names.holds_label(value):
         return
     if is_weak and (_SPECIAL.search(name) or not (is_random(value) or _is_credentials(value))):
         return
+    if name in (b"PWD", b"OLDPWD") and value.startswith(b"/"):
+        return  # a shell's folder
     kind = "password" if re.search(rb"(?i)pass|pwd", name) else "secret"
     if len(value) >= 8 and not is_ordinary(value):
         memory.known.learn(kind, value)
     yield start, start + len(value), memory.names.label(kind, value)
 
 
+_WRITTEN = re.compile(
+    rb"[0-9.:\-]+|[a-z_./\-]+|v?\d+(?:\.\d+)+\S*|(?:[a-z]{1,20}\d{0,3}|\d{1,4})(?:[._/:\-](?:[a-z]{1,20}\d{0,3}|\d{1,4}))+"
+)
+"""Numbers, paths, versions, and names of layers such as ``layers.0.self_attn``."""
+_MIXED = re.compile(rb"(?=[^\s]*[A-Za-z])(?=[^\s]*\d)(?=[^\s]*[!#$^&*@%])[A-Za-z0-9!#$^&*@%+~._/\-]{8,}")
+"""Letters, digits and signs, as in a password."""
+
+
 def is_random(value: bytes) -> bool:
     """True for what looks drawn rather than written: long, of letters and digits, with little that repeats."""
+    if _MIXED.fullmatch(value):
+        return True
     if len(value) < 12 or not re.fullmatch(rb"[A-Za-z0-9+/=_.~:\-]+", value):
         return False
-    if re.fullmatch(rb"[0-9.:\-]+|[a-z_./\-]+|v?\d+(?:\.\d+)+\S*", value):
+    if _WRITTEN.fullmatch(value):
         return False
     if not re.search(rb"[0-9]", value) and not (re.search(rb"[a-z][A-Z]", value) and len(value) >= 20):
         return False
-    return entropy(value) >= 3.0
+    return entropy(value) >= (3.0 if len(value) < 24 else 2.6)
 
 
 def entropy(value: bytes) -> float:
@@ -232,11 +259,16 @@ def entropy(value: bytes) -> float:
 
 def _is_credentials(value: bytes) -> bool:
     """True for a user and a password in base 64."""
+    return b":" in decoded(value)
+
+
+def decoded(value: bytes) -> bytes:
+    """The printable text that a value stands for in base 64; nothing where it stands for none."""
     try:
         plain = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        return False
-    return b":" in plain and all(32 <= letter < 127 for letter in plain)
+        return b""
+    return plain if all(32 <= letter < 127 or letter in b"\t\r\n" for letter in plain) else b""
 
 
 def _authorization(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
@@ -302,7 +334,7 @@ def _query(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         len(value) < 4
         or memory.names.is_label(value)
         or _PLACEHOLDER.fullmatch(value)
-        or (is_key and not is_random(value))
+        or (is_key and not is_random(unquote_to_bytes(value)))
     ):
         return
     if len(value) >= 12:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from fitserve.report.redact.known import is_ordinary
+from fitserve.report.redact.paths import private_path
 from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, hidden
 
 _PUBLIC = frozenset(
@@ -25,7 +26,7 @@ _NO_HOST = re.compile(
     rb"(?i)[\d.\-]+|.*\.(?:py|so|cu|cuh|cpp|h|json|yaml|yml|toml|txt|log|safetensors|bin|md|html|whl|sh|pt|gguf|model|service|sock)|v?\d+(?:\.\d+)+\S*|0x[0-9a-f]+"
 )
 _IP6 = re.compile(
-    rb"(?<![A-Za-z0-9_:.])(?P<ip>(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}){1,7}|(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}|(?:[0-9A-Fa-f]{1,4}:){1,7}:)(?![A-Za-z0-9_]|:[A-Za-z0-9_:])"
+    rb"(?:(?<![A-Za-z0-9_:.])|(?<=[A-Za-z]\d:)|(?<=[A-Za-z]\d\d:))(?P<ip>(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}){1,7}(?::\d{1,5})?|(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}|(?:[0-9A-Fa-f]{1,4}:){1,7}:)(?![A-Za-z0-9_]|:[A-Za-z0-9_:])"
 )
 
 
@@ -72,28 +73,48 @@ def _named_host_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?<![A-Za-z0-9_.\-])(?:(?i:host|server|node|peer|addr|address|(?:master|local|remote|head|node|bind|data_parallel|dp_master)[_\-](?:addr|address|host|node|ip)|"
-                rb"rdzv[_\-]endpoint|rendezvous|endpoint|registry|domain|server_name|dns_name|gateway|nodelist|gcs_address))"
+                rb"(?:(?<![A-Za-z0-9_.\-])|(?<=--))(?:(?i:host|server|node|peer|addr|address|(?:master|local|remote|head|node|bind|data_parallel|dp_master)[_\-](?:addr|address|host|node|ip)|"
+                rb"rdzv[_\-]endpoint|rendezvous|endpoint|registry|domain|server_name|dns_name|gateway|nodelist|gcs_address|(?:compute|machine)?[_\-]?hostname|machine)|[A-Z][A-Z0-9_]*_(?:HOST|HOSTNAME|NODE|NODENAME|NODELIST|ADDR|ADDRESS|ENDPOINT)|SLURMD_NODENAME)"
                 rb"(?:(?:\\{0,3}[\"'])?[ \t]{0,3}[=:][ \t]{0,3}| (?=[\"']?[A-Za-z]+[0-9.\-]))(?:\\{0,3}[\"'])?"
                 + _HOST
                 + rb"(?![A-Za-z0-9_(/])"
             ),
             replace=host("host"),
-            probe=rb"(?:host|server|node|peer|addr|address|ip|endpoint|rendezvous|registry|domain|server_name|dns_name|gateway|nodelist)(?:[\\\"']{0,4}[ \t]{0,3}[=:]| [\"']?[a-z]+[0-9.\-])",
+            probe=rb"(?:host|server|node|peer|addr|address|ip|endpoint|rendezvous|registry|domain|server_name|dns_name|gateway|nodelist|hostname|nodename|machine)(?:[\\\"']{0,4}[ \t]{0,3}[=:]| [\"']?[a-z]+[0-9.\-])",
             caseless=True,
         ),
     ]
 
 
 def _said_host_rules() -> list[Rule]:
-    """Hosts where a journal, NCCL, a scheduler or the kernel says its own."""
+    """Hosts where a journal, NCCL, a scheduler or the kernel says its own, and where a program reaches one."""
     return [
         Rule(
             pattern=re.compile(
-                rb"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+\-Z]+) (?P<syslog>[A-Za-z0-9][A-Za-z0-9.\-]*) [A-Za-z][\w./@\-]*\[\d+\]:"
+                rb"(?i:\b(?:connect(?:ed|ing|ion)?|resolve|lookup|reach|contact|talk)\b(?: to)?(?: host| server| node)?:? |"
+                rb"\bTCPStore\(|\bclient=\(|\bgaierror: \[Errno -?\d+\] |\b(?:event|killed|ran) on )[\[(\"']{0,2}"
+                + _HOST
+                + rb"(?![A-Za-z0-9_(/])"
+            ),
+            replace=host("host"),
+            probe=rb"(?:connect(?:ed|ing|ion)?|resolve|lookup|reach|contact|talk)[: ]|TCPStore\(|client=\(|gaierror|(?:event|killed|ran) on ",
+            caseless=True,
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"(?:^|[\s;&|(])(?:ssh|mosh|sftp|ping6?|telnet|traceroute|pdsh -w|clush -w|pdsh:|mpirun [^\n]*?(?:--host|-H)|scontrol show node) (?:-[A-Za-z0-9]+ (?:\d+ |[^\s-]*[/=][^\s]* )?)*(?:[A-Za-z_][\w.\-]*@)?"
+                + _HOST
+                + rb"(?=[\s:\"',]|$)"
+            ),
+            replace=host("host"),
+            probe=rb"(?:ssh|mosh|sftp|ping6?|telnet|traceroute|-w|pdsh:|--host|-H|show node) ",
+        ),
+        Rule(
+            pattern=re.compile(
+                rb"^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+\-Z]+) (?P<syslog>[A-Za-z0-9][A-Za-z0-9.\-]*) (?:[A-Za-z][\w./@\-]*\[\d+\]|kernel):"
             ),
             replace=host("syslog", any_word=True),
-            probe=rb"^[A-Z0-9][a-z0-9]{2}.{12,40} [A-Za-z][A-Za-z0-9_./@\-]*\[[0-9]+\]:",
+            probe=rb"^(?:<[0-9]{1,3}>)?[A-Z0-9][a-z0-9]{2}.{12,40} (?:[A-Za-z][A-Za-z0-9_./@\-]*\[[0-9]+\]|kernel):",
         ),
         Rule(
             pattern=re.compile(
@@ -115,10 +136,10 @@ def _domain_rules() -> list[Rule]:
             pattern=re.compile(
                 BEFORE
                 + rb"(?<![/@.\-])(?P<host>ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?:\.[A-Za-z0-9.\-]*[A-Za-z0-9])?|"
-                rb"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.)+(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa))(?![A-Za-z0-9_\-(\[])(?!\.[A-Za-z0-9_])"
+                rb"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.)+(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa|intra|intern|private|priv|home|office|lab))(?![A-Za-z0-9_\-(\[])(?!\.[A-Za-z0-9_])"
             ),
             replace=_domain,
-            probe=rb"ip-[0-9]{1,3}-[0-9]{1,3}-|[A-Za-z0-9]\.(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa)",
+            probe=rb"ip-[0-9]{1,3}-[0-9]{1,3}-|[A-Za-z0-9]\.(?:com|net|org|edu|gov|mil|cloud|corp|lan|intranet|localdomain|svc|internal|local|consul|arpa|intra|intern|private|priv|home|office|lab)",
         ),
         Rule(
             pattern=re.compile(
@@ -188,9 +209,11 @@ def _label(name: bytes, memory: Memory) -> bytes:
 
 def _ip6(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     text = match["ip"]
-    try:
-        address = ipaddress.IPv6Address(text.decode())
-    except ValueError:
+    address = _ip6_address(text)
+    if address is None and text.count(b":") == 8:  # all eight groups, and a port
+        text = text.rpartition(b":")[0]
+        address = _ip6_address(text)
+    if address is None:
         return
     is_short = len(text) < 6 and not text.lower().startswith((b"fe8", b"fd", b"fc", b"20"))
     if (
@@ -200,7 +223,15 @@ def _ip6(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         or text.lower() in (b"2001:4860:4860::8888", b"2001:4860:4860::8844")
     ):
         return
-    yield *match.span("ip"), memory.names.label("ip6", str(address).encode())
+    start = match.start("ip")
+    yield start, start + len(text), memory.names.label("ip6", str(address).encode())
+
+
+def _ip6_address(text: bytes) -> ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.IPv6Address(text.decode())
+    except ValueError:
+        return None
 
 
 def _mac(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
@@ -227,6 +258,8 @@ _BUCKETS = frozenset(
         b"hdfs",
     )
 )
+_KEY = re.compile(rb"/[^\s\"'?#<>,;)\]}\\]+")
+"""The name of an object in a bucket: folders, as in a path."""
 _NOT_HOSTS = frozenset(
     (
         b"file",
@@ -250,12 +283,20 @@ def _url(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     if scheme in _NOT_HOSTS:
         return
     if scheme in _BUCKETS:
-        if not memory.names.is_label(name):
-            memory.known.learn("bucket", name)
-            yield *match.span("host"), memory.names.label("bucket", name)
+        yield from _object(match, memory)
         return
     if is_private(name, memory):
         yield *match.span("host"), _label(name, memory)
+
+
+def _object(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    bucket = match["host"]
+    if memory.names.is_label(bucket):
+        return
+    memory.known.learn("bucket", bucket)
+    yield *match.span("host"), memory.names.label("bucket", bucket)
+    if key := _KEY.match(match.string, match.end("host")):
+        yield *key.span(), private_path(b"/" + bucket + key[0], memory)[len(bucket) + 1 :]
 
 
 def _said(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
@@ -298,7 +339,9 @@ def _projects(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
 def _domain(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     name = match["host"]
     labels = name.lower().split(b".")
-    needs_more = labels[-1] in (b"internal", b"local", b"svc", b"consul", b"arpa")
+    needs_more = labels[-1] in (
+        b"internal", b"local", b"svc", b"consul", b"arpa", b"intra", b"intern", b"private", b"priv", b"home", b"office", b"lab",
+    )  # fmt: skip
     if (
         needs_more
         and not re.search(rb"[0-9\-]", name)

@@ -8,11 +8,13 @@ from fitserve.report.redact.rule import Edit, Memory, Rule
 
 _ROOTS = (
     rb"home\d?|Users|root|mnt|data\d*|nfs\w*|scratch\w*|lustre\w*|gpfs\w*|fsx|shared?|projects?|workspaces?|work|storage|srv|vol\w*|"
-    rb"media|export|efs|cephfs|beegfs|weka|net|raid\w*|datasets?|models?|cache|ssd\w*|nvme\w*|disks?\d*|pvcs?|persistent|team\w*|groups?"
+    rb"media|export|efs|cephfs|beegfs|weka|net|raid\w*|datasets?|models?|cache|ssd\w*|nvme\w*|disks?\d*|pvcs?|persistent|team\w*|groups?|"
+    rb"users|u|proj|prj|pscratch|hdd\d*|mounts?|dbfs|Volumes|cygdrive|afs|autofs|zfs|kaggle|opt|app|var/home|homes|p/(?:home|project|scratch|data)\d*|"
+    rb"[A-Za-z0-9_\-]{1,20}/(?:home|homes|users|scratch)"
 )
 _PART = rb"[^\s\"'`:;,|<>()\[\]{}&\\*?#=@!$%\x1b]+"
 _PATH = re.compile(
-    rb"(?<![A-Za-z0-9_.\-/~}])(?P<path>/(?:"
+    rb"(?:(?<![A-Za-z0-9_.\-/~}])|(?<=file://))(?P<path>/(?:"
     + _ROOTS
     + rb")(?:/+"
     + _PART
@@ -22,7 +24,27 @@ _PATH = re.compile(
     + _PART
     + rb")+)"
 )
-_HOMES = re.compile(rb"/(?:home\d?|Users)/")
+_HOMES = frozenset(
+    (
+        b"home",
+        b"homes",
+        b"users",
+        b"Users",
+        b"user",
+        b"jusers",
+        b"u",
+        *(b"home%d" % number for number in range(10)),
+    )
+)
+_ENCODED = re.compile(
+    rb"(?i)%2f(?:" + _ROOTS + rb")(?:%2f(?:(?!%2f)" + _PART.removesuffix(b"+").replace(b"%", b"") + rb")+)+"
+)
+_WINDOWS = re.compile(
+    rb"(?<![A-Za-z0-9])(?:[A-Z]:\\{1,4}|[A-Za-z]:\\{2,4}|[A-Z]:/(?!/)|\\{2,4}wsl(?:\$|\.localhost)\\{1,2})(?P<rest>[^\s\"'<>|:*?\\/]+(?:(?:\\{1,4}|/)[^\s\"'<>|:*?\\/]+)*)"
+)
+_SHARE = re.compile(
+    rb"(?:(?<=[\s\"'=(])|^)\\\\(?:\\\\)?(?P<host>(?=[^\\]*[\d.\-])[A-Za-z0-9][A-Za-z0-9.\-]*)(?P<rest>(?:\\{1,2}[^\s\"'<>|:*?\\/]+)+)"
+)
 _EVERYONES = frozenset((b"shared", b"share", b"public", b"Public", b"Shared"))
 
 _GENERIC = frozenset(
@@ -74,8 +96,43 @@ _KEPT_FROM = frozenset(
 
 
 def path_rules() -> list[Rule]:
-    """One rule for all of them."""
-    return [Rule(pattern=_PATH, replace=_replace, probe=rb"/(?:" + _ROOTS + rb")/[^ \t\n/]")]
+    """Of Linux, in percent encoding, of Windows, on shares."""
+    return [
+        Rule(pattern=_PATH, replace=_replace, probe=rb"/(?:" + _ROOTS + rb")/[^ \t\n/]"),
+        Rule(pattern=_ENCODED, replace=_encoded, probe=rb"%2f(?:" + _ROOTS + rb")%2f", caseless=True),
+        Rule(pattern=_WINDOWS, replace=_windows, probe=rb"[A-Za-z]:[\\/]|\\wsl"),
+        Rule(pattern=_SHARE, replace=_share, probe=rb"\\\\[A-Za-z0-9]"),
+    ]
+
+
+def _encoded(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    path = re.sub(rb"(?i)%2f", b"/", match[0])
+    new = private_path(path, memory)
+    if new != path:
+        yield *match.span(), new.replace(b"/", match[0][:3])
+
+
+def _windows(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    yield from _with_separators(match, memory)
+
+
+def _share(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    if not memory.names.is_label(match["host"]):
+        memory.known.learn("host", match["host"])
+        yield *match.span("host"), memory.names.label("host", match["host"].lower())
+    yield from _with_separators(match, memory)
+
+
+def _with_separators(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
+    """The parts of a path, whatever stands between them."""
+    pieces = re.split(rb"([\\/]+)", match["rest"].lstrip(b"\\"))
+    path = b"//" + b"/".join(pieces[::2])
+    parts = private_path(path, memory).split(b"/")[2:]
+    at = match.end("rest") - len(b"".join(pieces))
+    for old, new in zip(pieces[::2], parts, strict=True):
+        if old != new:
+            yield at, at + len(old), new
+        at += len(old) + (len(pieces[1]) if len(pieces) > 1 else 0)
 
 
 def _replace(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
@@ -97,15 +154,24 @@ def private_path(path: bytes, memory: Memory) -> bytes:
     """
     trailing = path[len(path.rstrip(b".")) :]
     parts = path[: len(path) - len(trailing)].split(b"/")
-    first = 2
-    if _HOMES.match(path) and len(parts) > 2:
-        parts[2] = _home(parts[2], memory)
-        first = 3
     kept = _kept_from(parts)
     last = len(parts) - 1
-    for at in range(first, min(kept, len(parts))):
-        parts[at] = _part(parts[at], memory, is_last=at == last, behind=parts[at - 1])
+    user_at = _user_at(parts, kept)
+    for at in range(2, min(kept, len(parts))):
+        parts[at] = (
+            _home(parts[at], memory)
+            if at == user_at
+            else _part(parts[at], memory, is_last=at == last, behind=parts[at - 1])
+        )
     return b"/".join(parts) + trailing
+
+
+def _user_at(parts: list[bytes], kept: int) -> int | None:
+    """Which part is a user's folder: that behind ``home``, or behind its first letter there."""
+    for at in range(1, min(kept, len(parts)) - 1):
+        if parts[at] in _HOMES and (at <= 3 or parts[at] == b"Users"):
+            return at + 2 if len(parts[at + 1]) == 1 and at + 2 < len(parts) else at + 1
+    return None
 
 
 def _home(name: bytes, memory: Memory) -> bytes:

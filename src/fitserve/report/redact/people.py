@@ -71,6 +71,16 @@ def _listed_user_rules() -> list[Rule]:
             probe=rb"(?:sudo -u|login|su -|su|runuser -u|chown|chown -R|ssh -l) [\"']?[A-Za-z_]",
         ),
         Rule(
+            pattern=re.compile(
+                rb"(?:\bsudo: +|\b(?:Accepted \S+|Failed \S+|session (?:opened|closed)|authentication failure) for (?:invalid )?(?:user )?|\blogin as: |"
+                rb"\bgetpw[a-z]+[^\n:]{0,20}:[^\n:]{0,40}: '?|--as[= ]|\brunAsUserName: )"
+                + _USER
+                + rb"(?=[\s(:'\"]|$)"
+            ),
+            replace=user("user"),
+            probe=rb"sudo: |session (?:opened|closed)|(?:Accepted|Failed) [a-z]+ for |failure for |login as: |getpw|--as[= ]|runAsUserName: ",
+        ),
+        Rule(
             pattern=re.compile(rb"(?m)^" + _USER + rb"\+?\s+\d+\s+\d+\.\d\s+\d+\.\d\s+\d+\s+\d+\s"),
             replace=user("user"),
             probe=rb"[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]{1,3}\.[0-9][ \t]+[0-9]+[ \t]",
@@ -126,10 +136,16 @@ def _at(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     is_prompt = behind[:1] in (b":", b" ", b"~") and (b"$" in behind or b"#" in behind)
     if not is_prompt and not re.search(rb"[0-9\-]", host):
         return
-    if re.fullmatch(rb"v?\d[\w.\-]*|[0-9a-f]{7,64}", host) and not is_prompt:
+    is_address = re.fullmatch(rb"\d{1,3}(?:\.\d{1,3}){3}", host) is not None
+    if re.fullmatch(rb"v?\d[\w.\-]*|[0-9a-f]{7,64}", host) and not is_prompt and not is_address:
         return
     yield from user("user")(match, memory)
-    if not memory.names.is_label(host) and host.lower() != b"localhost" and not is_ordinary(host):
+    if (
+        not is_address
+        and not memory.names.is_label(host)
+        and host.lower() != b"localhost"
+        and not is_ordinary(host)
+    ):
         memory.known.learn("host", host)
         yield *match.span("host"), memory.names.label("host", host)
 

@@ -10,9 +10,11 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from fitserve.facts.reading.stream import chunks, cut
-from fitserve.report.redact.addresses import without_addresses
+from fitserve.report.redact.addresses import address_edits
 from fitserve.report.redact.cluster import cluster_rules
+from fitserve.report.redact.colours import coloured, edited, moved, uncoloured
 from fitserve.report.redact.content import content_rules
+from fitserve.report.redact.encoded import encoded_edits
 from fitserve.report.redact.known import Known
 from fitserve.report.redact.models import model_rules
 from fitserve.report.redact.named import named_rules
@@ -22,13 +24,14 @@ from fitserve.report.redact.people import people_rules
 from fitserve.report.redact.pseudonyms import Pseudonyms
 from fitserve.report.redact.rule import Edit, Memory, Rule
 from fitserve.report.redact.tokens import token_kinds, token_rules
+from fitserve.report.redact.told import told_rules
 from fitserve.report.redact.wrapped import rewrapped, wrap_in
 
 BLOCK_BYTES = 1 << 20
 """A text up to this size is known as a whole before its first line is written."""
 
 KINDS = token_kinds() | {
-    "account", "basic-auth", "bearer-token", "bucket", "container", "cookie", "device", "dir", "email", "env-value", "file", "host", "ip", "ip6",
+    "account", "basic-auth", "bearer-token", "bucket", "container", "cookie", "device", "dir", "email", "encoded", "env-value", "file", "host", "ip", "ip6",
     "mac", "model", "namespace", "password", "pod", "project", "query-secret", "secret", "serial", "text", "token-ids", "url-password", "user",
 }  # fmt: skip
 """Every kind that a pseudonym can have."""
@@ -79,47 +82,59 @@ class Redactor:
         return self._memory.names.counts()
 
     def _block(self, block: bytes) -> bytes:
+        block, marks = uncoloured(block)
+        for step in (self._by_rules, self._encoded, self._addresses, self._known):
+            edits = step(block)
+            block, marks = edited(block, edits), moved(marks, edits)
+        return coloured(block, marks)
+
+    def _encoded(self, block: bytes) -> list[Edit]:
+        return encoded_edits(block, self._memory, self._is_private)
+
+    def _is_private(self, text: bytes) -> bool:
+        if _KEY_BEGINS.search(text):
+            return True
+        column, self._key_column = self._key_column, -1
+        edits = self._by_rules(text) or self._addresses(text)
+        self._key_column = column
+        return bool(edits)
+
+    def _by_rules(self, block: bytes) -> list[Edit]:
         hits: list[tuple[int, int]] = []
         self._search.scan(block, lambda rule, _start, end, _flags, _context: hits.append((end, rule)))
-        if hits or self._key_column >= 0:
-            block = self._edited(block, hits)
-        return self._without_known(without_addresses(block, self._memory))
-
-    def _edited(self, block: bytes, hits: list[tuple[int, int]]) -> bytes:
-        pieces: list[bytes] = []
-        done = 0
-        if self._key_column >= 0:
-            done = self._key_body(block, 0, pieces)
+        edits: list[Edit] = []
+        later: list[Edit] = []
+        done = self._key_body(block, 0, edits) if self._key_column >= 0 else 0
         for start, end, rules in _lines(block, hits):
+            edits += [edit for edit in later if done <= edit[0] < start]
             if end < done:
                 continue
-            line = block[start:end]
-            edits = self._line_edits(block, start, line, rules)
-            for at, stop, new in edits:
-                if start + at >= done:
-                    pieces += (block[done : start + at], new)
-                    done = start + stop
-            begins = _KEY_BEGINS.search(line)
-            if begins and b"-----END" not in line[begins.end() :]:
-                self._key_column, self._key_lines = begins.start(), 0
-                pieces.append(block[done : end + 1])
-                done = self._key_body(block, end + 1, pieces)
-        pieces.append(block[done:])
-        return b"".join(pieces)
+            found = [edit for edit in later if start <= edit[0]]
+            for edit in self._line_edits(block, start, end, rules):
+                _add(edit, found)
+            found.sort()
+            edits += [edit for edit in found if done <= edit[0] <= end]
+            done = edits[-1][1] if edits else done
+            later = [edit for edit in found if edit[0] > end]
+            begins = _KEY_BEGINS.search(block, start, end)
+            if begins and b"-----END" not in block[begins.end() : end]:
+                self._key_column, self._key_lines = begins.start() - start, 0
+                done = self._key_body(block, end + 1, edits)
+        return edits + [edit for edit in later if edit[0] >= done]
 
-    def _line_edits(self, block: bytes, start: int, line: bytes, rules: set[int]) -> list[Edit]:
-        edits: list[Edit] = []
-        for which in sorted(rules) if len(rules) > 1 else rules:
+    def _line_edits(self, block: bytes, start: int, end: int, rules: set[int]) -> Iterator[Edit]:
+        """What the rules ask for in a line, and in those behind it where a rule reads on."""
+        line = block[start:end]
+        for which in sorted(rules):
             rule = self._rules[which]
-            piece = line if rule.lines == 1 else _with_next(block, start, len(line))
+            piece = line if rule.lines == 1 else _with_next(block, start, len(line), rule.lines)
             for match in rule.pattern.finditer(piece):
-                for edit in rule.replace(match, self._memory):
-                    _add(edit, edits)
-        if len(edits) > 1:
-            edits.sort()
-        return edits
+                if match.start() > len(line):
+                    break
+                for at, stop, new in rule.replace(match, self._memory):
+                    yield start + at, start + stop, new
 
-    def _key_body(self, block: bytes, start: int, pieces: list[bytes]) -> int:
+    def _key_body(self, block: bytes, start: int, edits: list[Edit]) -> int:
         """Hide the lines of a private key from a place on; returns where ordinary text goes on."""
         while start < len(block):
             end = block.find(b"\n", start)
@@ -136,21 +151,19 @@ class Redactor:
                 body = words[-1] if words and len(words[-1]) >= 40 else b""
                 at = line.rfind(body)
             if _KEY_BODY.fullmatch(body):
-                line = line[:at] + self._memory.names.label("private-key", body) + line[at + len(body) :]
-            pieces.append(line + block[end : end + 1])
+                label = self._memory.names.label("private-key", body)
+                edits.append((start + at, start + at + len(body), label))
             start = end + 1
         return len(block)
 
-    def _without_known(self, block: bytes) -> bytes:
-        found = self._memory.known.found(block)
-        if not found:
-            return block
-        pieces: list[bytes] = []
-        done = 0
-        for start, end, kind in found:
-            pieces += (block[done:start], self._memory.names.label(kind, _same(kind, block[start:end])))
-            done = end
-        return b"".join((*pieces, block[done:]))
+    def _addresses(self, block: bytes) -> list[Edit]:
+        return address_edits(block, self._memory)
+
+    def _known(self, block: bytes) -> list[Edit]:
+        return [
+            (start, end, self._memory.names.label(kind, _same(kind, block[start:end])))
+            for start, end, kind in self._memory.known.found(block)
+        ]
 
 
 def _add(edit: Edit, edits: list[Edit]) -> None:
@@ -171,9 +184,14 @@ def _same(kind: str, value: bytes) -> bytes:
     return value.lower() if kind == "host" else value
 
 
-def _with_next(block: bytes, start: int, length: int) -> bytes:
-    end = block.find(b"\n", start + length + 1)
-    return block[start : len(block) if end < 0 else end]
+def _with_next(block: bytes, start: int, length: int, lines: int) -> bytes:
+    """A line and those behind it, so many together."""
+    end = start + length
+    for _ in range(lines - 1):
+        end = block.find(b"\n", end + 1)
+        if end < 0:
+            return block[start:]
+    return block[start:end]
 
 
 def _lines(block: bytes, hits: list[tuple[int, int]]) -> Iterator[tuple[int, int, set[int]]]:
@@ -225,6 +243,7 @@ def _rules(hide_models: bool) -> tuple[Rule, ...]:
         *content_rules(),
         *token_rules(),
         *named_rules(),
+        *told_rules(),
         *people_rules(),
         *(model_rules() if hide_models else ()),
         *cluster_rules(),

@@ -45,11 +45,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     lines: int = 1
 
 
-BEFORE = (
-    rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f])"
-    rb"|(?<=\x1b\[[0-9]m)|(?<=\x1b\[[0-9][0-9]m)|(?<=\x1b\[0;[0-9][0-9]m))"
-)
-"""Where a word begins: also behind an escaped line end, a percent-encoded character and a colour."""
+BEFORE = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
+"""Where a word begins: also behind an escaped line end and a percent-encoded character."""
 
 
 def hidden(kind: str, group: str | int = 0, *, everywhere: bool = False) -> Replace:

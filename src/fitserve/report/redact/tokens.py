@@ -9,6 +9,8 @@ from typing import Any
 from fitserve.report.redact.rule import BEFORE, Edit, Memory, Replace, Rule, hidden
 
 _LONG = re.compile(r"(?<=[\])\w])\{(?:[7-9]|[1-9]\d+)(?:,\d*)?\}(?P<last>$|\|)?")
+_RUN_ON = re.compile(rb"[A-Za-z0-9+/][A-Za-z0-9+/]")
+"""A letter within something longer, whose rest would be left."""
 _KEY_BODY = re.compile(rb"(?:[A-Za-z0-9+/]|\\[/nr]){12,}={0,2}")
 
 
@@ -33,8 +35,8 @@ def _theirs(kind: str, group: int) -> Replace:
     def replace(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
         whole = match[group] or b""
         value = whole.lstrip(b" \t\"'=:").rstrip(b" \t\r\"'")
-        if value and not memory.names.is_label(value):
-            start = match.start(group) + whole.index(value)
+        start = match.start(group) + whole.index(value)
+        if value and not memory.names.is_label(value) and not _RUN_ON.match(match.string, start - 1):
             memory.known.learn(kind, value)
             yield start, start + len(value), memory.names.label(kind, value)
 
