@@ -31,7 +31,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 test: $(STAMP)
-	$(BIN)/pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -50,18 +50,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give live tests time to install the engine, and each process of ``make check`` whole files.
-
-    The live tests come first, in one process: they are the longest, and two engines would fight for the processors.
-    """
+    """Give each live test the time to install the engine, where it sets no time-out of its own."""
     for item in items:
-        is_live = item.get_closest_marker("live") is not None
-        if is_live and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("live") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIVE_SECONDS))
-        item.add_marker(pytest.mark.xdist_group("live" if is_live else str(item.path)))
-    items.sort(key=lambda item: item.get_closest_marker("live") is None)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def tool(fake_vllm: Path, mark: Any, tmp_path: Path) -> Tool:
             "PATH": f"{fake_vllm}:{os.environ['PATH']}",
             "FITSERVE_DATA_DIR": str(tmp_path / "data"),
             "TMPDIR": str(tmp_path),
+            "VLLM_RPC_BASE_PATH": tempfile.gettempdir(),  # a socket's path has 107 bytes at most
         }
     )
 
