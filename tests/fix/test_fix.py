@@ -74,6 +74,17 @@ def test_the_goal_is_never_left(tool: Any, port: int, mark: Any) -> None:
     assert [] == mark.processes()
 
 
+def test_a_goal_that_cannot_be_proven_is_not_called_proven(tool: Any, port: int) -> None:
+    """It serves, and no check fails; but the goal's requests ended before they took what they were to take."""
+    code, answer = tool.fix(
+        "--goal-context", "8K", launch=launch(port), FAKE_KV_TOKENS="8192", FAKE_VLLM="ends-early"
+    )
+
+    assert (1, "served") == (code, answer["outcome"])
+    assert answer["reason"].startswith("no check failed; the goal is not proven: ")
+    assert ": served, the goal not proven\n" in tool.run("report", "last").stdout
+
+
 def test_trials_are_bounded(tool: Any, port: int) -> None:
     """With the starts used up, the reason tells what would have come next."""
     code, answer = tool.fix("--max-trials", "1", launch=launch(port))

@@ -373,6 +373,15 @@ def _told(
     if codes:
         return codes[0]
     _answer(record, output, emit)
+    return _exit_code(record)
+
+
+def _exit_code(record: "Record") -> int:
+    """That of the outcome; a goal that could not be proven is no 0."""
+    from fitserve.report.record_words import goal_is_unproven
+
+    if record.outcome == "served" and goal_is_unproven(record):
+        return EXIT_NO
     return EXIT_CODES[record.outcome or "not-reached"]
 
 

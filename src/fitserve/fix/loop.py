@@ -183,10 +183,10 @@ class _Loop:
         proven = begin.launch if begin.is_proven else self._until_proven(begin, None if grows else on_served)
         if proven is None or self.keeper.record.outcome == "served":
             return
-        self.keeper.finish("served", "every check passed", proven)
+        self.keeper.finish("served", self._proof_words(), proven)
         grown = self._grown(proven) if grows else proven
         if grown != proven:
-            self.keeper.finish("served", "every check passed, and again with what was left spent", grown)
+            self.keeper.finish("served", f"{self._proof_words()}, and again with what was left spent", grown)
         if on_served is not None:
             self._attempt(_Step(launch=grown), on_served)
 
@@ -307,9 +307,14 @@ class _Loop:
             attempt.end()
         return None
 
+    def _proof_words(self) -> str:
+        verification = self.keeper.record.verification
+        unproven = verification and verification.unproven(self.options.bounds.goal_context)
+        return f"no check failed; {unproven}" if unproven else "every check passed"
+
     def _proven(self, attempt: Attempt, on_served: Served | None) -> None:
         if self.options.grow is None or on_served is not None:
-            self.keeper.finish("served", "every check passed", attempt.launch)
+            self.keeper.finish("served", self._proof_words(), attempt.launch)
         if on_served is not None:
             self.site.release()
             on_served(self.keeper.record, attempt)

@@ -104,7 +104,15 @@ def outcome_words(record: Record) -> str:
         return record.outcome.replace("-", " ")
     if record.verification is None:
         return "served, not verified"
-    return "served and proven" if record.verification.passed else "served, but a check failed"
+    if not record.verification.passed:
+        return "served, but a check failed"
+    return "served, the goal not proven" if goal_is_unproven(record) else "served and proven"
+
+
+def goal_is_unproven(record: Record) -> bool:
+    """True where no check failed, and none says that the run's goal was kept."""
+    goal = record.options.get("bounds", {}).get("goal_context")
+    return record.verification is not None and record.verification.unproven(goal) is not None
 
 
 def phase_durations(phases: list[PhaseTime], end_seconds: float) -> list[tuple[str, float]]:

@@ -80,10 +80,8 @@ def exit_code(verification: Verification, options: Options | None = None) -> int
         options: what was asked: a goal that could not be proven is no 0.
     """
     by_name = {check.name: check for check in verification.checks}
-    goal = by_name.get("goal-length")
-    wanted = options is not None and options.goal_context is not None
     if verification.passed:
-        return EXIT_NO if wanted and not (goal and goal.passed) else EXIT_OK
+        return EXIT_NO if options and verification.unproven(options.goal_context) else EXIT_OK
     if by_name["reach"].passed is False:
         return MachineError.exit_code
     models = by_name.get("models")

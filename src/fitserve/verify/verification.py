@@ -50,3 +50,10 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return any(check.passed for check in self.checks) and not any(
             check.passed is False for check in self.checks
         )
+
+    def unproven(self, goal_context: int | None) -> str | None:
+        """Why a goal is not proven though no check has failed, in a few words; None where it is, or where there is none."""
+        goal = next((check for check in self.checks if check.name == "goal-length"), None)
+        if goal_context is None or not self.passed or (goal is not None and goal.passed):
+            return None
+        return f"the goal is not proven: {'it was not asked' if goal is None else goal.actual}"

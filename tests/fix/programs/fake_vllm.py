@@ -153,6 +153,8 @@ class Answers(BaseHTTPRequestHandler):
         elif body["model"] != name:
             words = f"The model `{body['model']}` does not exist."
             self.answer(404, {"error": {"message": words, "type": "NotFoundError", "code": 404}})
+        elif "ends-early" in DEEDS and "ignore_eos" in body:
+            self.answer(400, {"error": {"message": "ignore_eos is not known", "code": 400}})
         elif "refuses-requests" in DEEDS:
             self.answer(500, {"error": {"message": "no", "type": "InternalServerError", "code": 500}})
         else:
@@ -171,6 +173,8 @@ class Answers(BaseHTTPRequestHandler):
             return
         if "slow" in DEEDS:
             time.sleep(600)
+        if "ends-early" in DEEDS:
+            tokens_out = min(tokens_out, 2)
         usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
         last = {"choices": [{"index": 0, "text": " word", "finish_reason": "length"}]}
         if not body.get("stream"):
