@@ -102,6 +102,10 @@ def outcome_words(record: Record) -> str:
         return "proven" if record.verification and record.verification.passed else "a check failed"
     if record.outcome != "served":
         return record.outcome.replace("-", " ")
+    return _proof_words(record)
+
+
+def _proof_words(record: Record) -> str:
     if record.verification is None:
         return "served, not verified"
     if not record.verification.passed:
