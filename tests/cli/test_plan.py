@@ -496,3 +496,31 @@ def test_a_switch_that_took_a_word(model: Path, value: str, *, on: bool) -> None
     words = ("--gpu", "H100", "--vllm-version", "0.6.6", f"--enable-chunked-prefill={value}")
 
     assert on is answer(model, *words)["settings"]["enable_chunked_prefill"]["value"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "H100 MIG 3g.40gb",
+        "A100 3g.20gb",
+        "A100 64GB",
+        "RTX 4090 Laptop GPU",
+        "NVIDIA A40-48Q",
+        "RTX 3080 12GB",
+    ],
+)
+def test_another_product_of_a_device_is_not_the_device(model: Path, name: str) -> None:
+    """A slice, a virtual device, a notebook's or another amount of memory is never taken for the whole; its size may be given."""
+    done = call(model, "--gpu", name)
+    sized = answer(model, "--gpu", name, "--gpu-total-gib", 15)
+
+    assert (2, True) == (done.returncode, "--gpu-total-gib" in done.stderr)
+    assert 15 << 30 == sized["budget"][0]["total_bytes"]
+
+
+@pytest.mark.parametrize(
+    "name", ["A10 24GB", "L40S 48GB", "B200 192GB", "H100 80GB", "GH200 480GB", "RTX 4090 48GB"]
+)
+def test_a_makers_round_size_is_the_device(model: Path, name: str) -> None:
+    """Sizes on the box are round; a device of that name with about that memory is meant."""
+    assert call(model, "--gpu", name).returncode in (0, 1)
