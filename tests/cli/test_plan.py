@@ -524,3 +524,17 @@ def test_another_product_of_a_device_is_not_the_device(model: Path, name: str) -
 def test_a_makers_round_size_is_the_device(model: Path, name: str) -> None:
     """Sizes on the box are round; a device of that name with about that memory is meant."""
     assert call(model, "--gpu", name).returncode in (0, 1)
+
+
+def test_a_shard_that_is_missing_is_noted(model: Path) -> None:
+    """The configuration is planned for; that a file of its weights is not there yet is said."""
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    text = json.dumps({"weight_map": dict(zip("ab", names, strict=True))})
+    (model / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+    none_there = answer(model, "--gpu", "H100")["notes"]
+    (model / names[0]).write_bytes(bytes(8))
+    one_there = answer(model, "--gpu", "H100")["notes"]
+
+    assert [f"the index names {names[1]}, which is not in the folder: vLLM does not start without"] == [
+        note for note in one_there if note not in none_there
+    ]
