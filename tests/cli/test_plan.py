@@ -230,6 +230,12 @@ def test_lengths_read_as_vllm_reads_them(model: Path, words: str, tokens: int) -
         ["--kv-cache-memory-bytes", "-1"],
         ["--tensor-parallel-size", "2.0"],
         ["--enforce-eager", "true"],
+        ["--enforce-eager=true"],
+        ["--no-enable-prefix-caching=false"],
+        ["--compilation-config", "nonsense"],
+        ["--compilation-config", "[1]"],
+        ["--limit-mm-per-prompt", "image"],
+        ["--attention-config={"],
         ["--goal-context", "32KiB"],
     ],
 )
@@ -439,3 +445,96 @@ def test_memory_that_is_no_number_is_a_usage_error(model: Path, option: str, val
     done = call(model, "--gpu", "H100", option, value)
 
     assert (2, True) == (done.returncode, option in done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "length"),
+    [
+        (["--hf-overrides.max_position_embeddings", "65536"], 65536),
+        (["--hf-overrides.max_position_embeddings=64K"], 65536),
+        (
+            ["--hf-overrides.rope_scaling.rope_type", "linear", "--hf-overrides.rope_scaling.factor", "2.0"],
+            65536,
+        ),
+        (
+            [
+                "--hf-overrides.max_position_embeddings",
+                "65536",
+                "--hf-overrides",
+                '{"max_position_embeddings": 9}',
+            ],
+            65536,
+        ),
+        (
+            [
+                "--hf-overrides",
+                '{"max_position_embeddings": 9}',
+                "--hf-overrides.tie_word_embeddings",
+                "true",
+            ],
+            32768,
+        ),
+    ],
+)
+def test_dotted_parts_are_one_value_behind_all_others(model: Path, words: list[str], length: int) -> None:
+    """Parts of any depth make up an object, and a whole value beside them does not count, as in vLLM's parser."""
+    found = answer(model, "--gpu", "H100", *words)
+
+    assert ("starts", length) == (found["verdict"], found["settings"]["max_model_len"]["value"])
+
+
+def test_a_graph_mode_that_no_release_has(model: Path) -> None:
+    """A value inside of JSON is looked at too."""
+    found = answer(model, "--gpu", "H100", "--compilation-config", '{"cudagraph_mode": "SOME"}')
+
+    assert ("does-not-start", "unknown-flag") == (found["verdict"], found["cause"])
+
+
+@pytest.mark.parametrize(("value", "on"), [("True", True), ("False", False)])
+def test_a_switch_that_took_a_word(model: Path, value: str, *, on: bool) -> None:
+    """Releases before 0.9 read ``--enable-chunked-prefill=False``."""
+    words = ("--gpu", "H100", "--vllm-version", "0.6.6", f"--enable-chunked-prefill={value}")
+
+    assert on is answer(model, *words)["settings"]["enable_chunked_prefill"]["value"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "H100 MIG 3g.40gb",
+        "A100 3g.20gb",
+        "A100 64GB",
+        "RTX 4090 Laptop GPU",
+        "NVIDIA A40-48Q",
+        "RTX 3080 12GB",
+    ],
+)
+def test_another_product_of_a_device_is_not_the_device(model: Path, name: str) -> None:
+    """A slice, a virtual device, a notebook's or another amount of memory is never taken for the whole; its size may be given."""
+    done = call(model, "--gpu", name)
+    sized = answer(model, "--gpu", name, "--gpu-total-gib", 15)
+
+    assert (2, True) == (done.returncode, "--gpu-total-gib" in done.stderr)
+    assert 15 << 30 == sized["budget"][0]["total_bytes"]
+
+
+@pytest.mark.parametrize(
+    "name", ["A10 24GB", "L40S 48GB", "B200 192GB", "H100 80GB", "GH200 480GB", "RTX 4090 48GB"]
+)
+def test_a_makers_round_size_is_the_device(model: Path, name: str) -> None:
+    """Sizes on the box are round; a device of that name with about that memory is meant."""
+    assert call(model, "--gpu", name).returncode in (0, 1)
+
+
+def test_a_shard_that_is_missing_is_noted(model: Path) -> None:
+    """The configuration is planned for; that a file of its weights is not there yet is said."""
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    text = json.dumps({"weight_map": dict(zip("ab", names, strict=True))})
+    (model / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+    none_there = answer(model, "--gpu", "H100")["notes"]
+    (model / names[0]).write_bytes(bytes(8))
+    one_there = answer(model, "--gpu", "H100")["notes"]
+
+    assert [f"the index names {names[1]}, which is not in the folder: vLLM does not start without"] == [
+        note for note in one_there if note not in none_there
+    ]

@@ -106,6 +106,7 @@ def test_what_a_model_takes() -> None:
     sound = {"architectures": ["Any"], "audio_config": {}, "text_config": {"hidden_size": 1}}
     assert modalities(parsed(sound)) == ("audio",)
     assert takes_text_alone(parsed(sound), {"limit_mm_per_prompt": {"audio": 0}})
+    assert takes_text_alone(parsed(sound), {"limit_mm_per_prompt": "audio=0,image=0"})
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ class Option(NamedTuple):
         if kind == "several":
             return list(self.texts)
         if kind == "none" or not self.texts:
-            return not is_negation(self.spelled)
+            is_off = bool(self.texts) and self.texts[0].lower() == "false"
+            return is_negation(self.spelled) == is_off
         return read_value(self.name, self.texts[0])
 
 

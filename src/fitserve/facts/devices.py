@@ -16,6 +16,12 @@ import msgspec
 
 from fitserve.units import GIB
 
+_PART = re.compile(r"\d+g|mig|\d+[abcq]|laptop|mobile|maxq")
+"""Words of MIG's and vGPU's profiles, and of notebooks."""
+
+_MEMORY_TOLERANCE = 0.08
+"""Names round the memory on the board: 24GB is 22.5 GiB of an A10, 192GB 179 GiB of a B200."""
+
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One device of the catalogue.
@@ -75,6 +81,22 @@ def find_device(name: str) -> DeviceFacts | None:
         if _words(match) <= words
     ]
     return max(found, key=lambda item: item[:2])[2] if found else None
+
+
+def other_product(name: str, device: DeviceFacts) -> str | None:
+    """The word of a name that makes it another product than the device it was found as; None where there is none.
+
+    A slice of a device, a virtual or a mobile one, or another amount of memory: none of them has the device's own.
+    """
+    own = _words(device.name).union(*map(_words, device.matches))
+    for word in sorted(_words(name) - own):
+        memory = re.fullmatch(r"(\d+)gb", word)
+        board_gb = device.board_mib / 1024
+        if memory and abs(int(memory[1]) - board_gb) > _MEMORY_TOLERANCE * board_gb:
+            return word
+        if not memory and _PART.fullmatch(word):
+            return word
+    return None
 
 
 def similar_names(name: str) -> list[str]:

@@ -40,10 +40,12 @@ def encoder_options(config: ModelConfig, given: Mapping[str, Any]) -> EncoderOpt
 
 
 def limits_of(given: Mapping[str, Any]) -> dict[str, int]:
-    """Items of each modality in a prompt: numbers, or from 0.11.1 on objects with a ``count``."""
+    """Items of each modality in a prompt: numbers, from 0.11.1 on objects with a ``count``; before 0.8.5 ``image=2,video=1``."""
     found: Any = given.get("limit_mm_per_prompt")
     if isinstance(found, str):
-        found = _json(found)
+        pairs = [pair.partition("=") for pair in found.split(",")]
+        is_plain = all(name and count.isdecimal() for name, _, count in pairs)
+        found = {name.strip(): int(count) for name, _, count in pairs} if is_plain else _json(found)
     if not isinstance(found, Mapping):
         return {}
     counts = {

@@ -1,11 +1,12 @@
 """What a release's argument parser takes: the words of a command, numbers with suffixes, and the values of a choice."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from fitserve.errors import UsageError
-from fitserve.facts.command import Launch
-from fitserve.facts.serve_options import arity, known_options
+from fitserve.facts.command import Launch, Option
+from fitserve.facts.serve_options import SWITCHES, arity, known_options
 from fitserve.memory.history import at_least, has_flag, release
 
 _SUFFIXES_SINCE = {"max_model_len": "0.8.4", "max_num_batched_tokens": "0.9.0"}
@@ -47,11 +48,32 @@ Source: ``CacheDType`` in ``config/cache.py`` (``--kv-cache-dtype`` before) of v
 0.20, 0.24, 0.26, 0.32 and 0.33. Between two of them a value counts as taken.
 """
 
+_GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+"""Source: ``CUDAGraphMode`` in ``config/compilation.py`` of vLLM 0.10.2 and 0.32."""
+
 _NEWEST_CACHE_DTYPES = "0.33.0"
 """A later release may take other types."""
 
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128)
 """Sizes of a block up to 0.16, and 256 as well from 0.11 on; 0.19 takes any. Source: ``BlockSize`` in ``config/cache.py``."""
+
+_TAKES_A_WORD = ("enable_chunked_prefill", "multi_step_stream_outputs")
+"""Switches that took ``true`` or ``false`` in releases before 0.9."""
+
+_JSON = {
+    "attention_config": "",
+    "compilation_config": r"[0-3]",
+    "eplb_config": "",
+    "hf_overrides": "",
+    "limit_mm_per_prompt": r"\w+=\d+(,\w+=\d+)*",
+    "mm_processor_kwargs": "",
+    "rope_scaling": "",
+    "speculative_config": "",
+}
+"""Options that decide memory and take a JSON object, with what earlier releases take besides: a level, or ``image=2``.
+
+Source: ``engine/arg_utils.py`` of vLLM 0.6.6, 0.10.2 and 0.32.0.
+"""
 
 _TABLE_OF = "0.32.0"
 """The release whose options the table of options holds."""
@@ -97,6 +119,7 @@ def check_words(launch: Launch) -> None:
     for option in launch.options:
         if not option.texts and arity(option.name) == "one":
             raise UsageError(f"{option.spelled} needs a value", where=option.spelled)
+        _check_value(option)
         taken.update(range(option.at, option.at + option.width))
         if arity(option.name) == "none":
             switches.add(option.at)
@@ -112,6 +135,26 @@ def check_words(launch: Launch) -> None:
             if at - 1 in switches
             else "put an option before it",
         )
+
+
+def _check_value(option: Option) -> None:
+    """A switch has no value, and an option that takes JSON has an object.
+
+    Raises:
+        UsageError: vLLM's parser refuses it.
+    """
+    if option.name in SWITCHES and option.joiner == "=" and option.name not in _TAKES_A_WORD:
+        raise UsageError(
+            f"{option.spelled} is a switch and takes no value",
+            where=f"{option.spelled}={option.texts[0]}",
+            hint=f"give {option.spelled}, or its --no- twin",
+        )
+    if option.name not in _JSON or not option.texts or "$" in option.texts[0]:
+        return
+    text = option.texts[0]
+    other = _JSON[option.name]
+    if not isinstance(option.value, Mapping) and not (other and re.fullmatch(other, text)):
+        raise UsageError(f"{text!r} is no JSON object", where=option.spelled)
 
 
 def refused_numbers(launch: Launch, version: str) -> dict[str, str]:
@@ -141,6 +184,10 @@ def refused_values(given: Mapping[str, Any], version: str) -> dict[str, str]:
         found["kv_cache_dtype"] = (
             f"--kv-cache-dtype of vLLM {release(version)} takes {', '.join(known)}, not {cache!r}"
         )
+    compilation = given.get("compilation_config")
+    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    if isinstance(mode, str) and mode.upper() not in _GRAPH_MODES:
+        found["compilation_config"] = f"cudagraph_mode takes {', '.join(_GRAPH_MODES)}, not {mode!r}"
     size = given.get("block_size")
     if size is not None and not at_least(version, "0.17.0"):
         sizes = (*_BLOCK_SIZES, 256) if at_least(version, "0.11.0") else _BLOCK_SIZES

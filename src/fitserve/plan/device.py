@@ -3,7 +3,7 @@
 import os
 
 from fitserve.errors import MachineError, UsageError
-from fitserve.facts.devices import find_device, similar_names
+from fitserve.facts.devices import find_device, other_product, similar_names
 from fitserve.facts.host import probe_host
 from fitserve.memory.options import Device
 
@@ -22,7 +22,7 @@ def described_device(name: str | None, total_bytes: int | None) -> Device:
     """A device of the catalogue, or one of a given size.
 
     Raises:
-        UsageError: the catalogue does not have it, and its size is not given.
+        UsageError: the catalogue does not have it, or another product of its kind, and its size is not given.
     """
     facts = find_device(name) if name else None
     if facts is None:
@@ -36,6 +36,13 @@ def described_device(name: str | None, total_bytes: int | None) -> Device:
             )
         return Device(
             name=name or "device", total_bytes=total_bytes, compute_capability=(8, 0), source="given"
+        )
+    word = None if total_bytes else other_product(name or "", facts)
+    if word is not None:
+        raise UsageError(
+            f"{name!r} is no {facts.name}: {word} has another memory",
+            where="--gpu",
+            hint="give its memory too, as cudaMemGetInfo reports it: --gpu-total-gib 39.4",
         )
     return Device(
         name=facts.name,

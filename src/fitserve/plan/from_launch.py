@@ -1,10 +1,12 @@
 """What a launch tells a plan: its settings, the variables that count, and the release that its image names."""
 
+import json
 import re
 from typing import Any
 
-from fitserve.facts.command import Launch, variable
+from fitserve.facts.command import Launch, Option, variable
 from fitserve.facts.container import Service
+from fitserve.facts.serve_options import read_integer
 
 VARIABLES = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
@@ -17,19 +19,42 @@ VARIABLES = (
 
 
 def given_settings(launch: Launch) -> dict[str, Any]:
-    """The options by name, the config file's behind the command's; a dotted part goes into its JSON value."""
+    """The options by name, the config file's behind the command's.
+
+    Dotted parts make up one JSON value that is read behind all others, so that a whole value beside them does not count.
+    ``-O`` with JSON is ``--compilation-config``, as before 0.12.
+
+    Source: ``FlexibleArgumentParser.parse_args`` in ``utils/argparse_utils.py``, vLLM 0.9 to 0.32.
+    """
     given = {name: launch.configured(name) for name in (launch.config.values if launch.config else ())}
+    dotted: dict[str, dict[str, Any]] = {}
     for option in launch.options:
-        head, _, path = option.name.partition(".")
+        head, *path = option.name.split(".")
         if not path:
             given[head] = option.value
             continue
-        inner = given.setdefault(head, {})
-        if isinstance(inner, dict):
-            inner[path] = option.value
+        inner = dotted.setdefault(head, {})
+        for part in path[:-1]:
+            deeper = inner.get(part)
+            inner[part] = inner = deeper if isinstance(deeper, dict) else {}
+        inner[path[-1]] = _dotted_value(option)
+    given |= dotted
+    if isinstance(given.get("optimization_level"), dict):
+        given["compilation_config"] = given.pop("optimization_level")
     for name in ("model", "revision"):
         given.pop(name, None)
     return given
+
+
+def _dotted_value(option: Option) -> Any:
+    """JSON, a number with a suffix, or the text."""
+    text = option.texts[0] if option.texts else ""
+    for read in (json.loads, read_integer):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 def command_words(launch: Launch) -> tuple[str, ...]:

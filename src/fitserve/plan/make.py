@@ -198,6 +198,12 @@ def _notes(request: Request, judged: Judged) -> list[str]:
         notes.append(f"vLLM {request.version} is newer than what is known here: the rules of {NEWEST} count")
     if judged.verdict == "cannot-tell" and judged.unknown is not None and request.asked is None:
         notes.append("vLLM's own code can be asked about this model: --ask-engine")
+    missing = request.checkpoint.missing
+    if missing:
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        notes.append(
+            f"the index names {missing[0]}{others}, which is not in the folder: vLLM does not start without"
+        )
     if "auto_map" in request.checkpoint.config.data:
         notes.append("the model's folder has Python code of its own (auto_map); nothing of it is run here")
     if isinstance(request.asked, Asked):

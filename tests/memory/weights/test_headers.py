@@ -112,6 +112,35 @@ def test_headers_that_disagree_widen_it() -> None:
     assert size.expected == size.high
 
 
+def test_files_that_lack_most_of_the_model_are_not_it() -> None:
+    """Where headers hold less than a quarter of the model, shards are missing or are another model's: nothing is told."""
+    some = {name: tensor for name, tensor in tensors().items() if "layers.0.self_attn" in name}
+    found = rank_weights(checkpoint(some), EngineOptions())
+
+    assert isinstance(found, Unknown)
+    assert "they are another model's, or some are missing" in found.unknown
+
+
+def test_files_of_a_much_larger_model_are_not_it() -> None:
+    """Nor where they hold four times as much."""
+    more = {
+        f"model.layers.{layer}.mlp.up_proj.extra": Tensor("BF16", (64, 4096), 1 << 19) for layer in range(2)
+    }
+    found = rank_weights(checkpoint(tensors() | more), EngineOptions())
+
+    assert isinstance(found, Unknown)
+
+
+def test_embeddings_of_another_width_are_another_models() -> None:
+    """A configuration beside the files of a model of about its size is found by the width of the embeddings."""
+    found = rank_weights(
+        checkpoint(tensors(), hidden_size=80, num_attention_heads=5, num_key_value_heads=5), EngineOptions()
+    )
+
+    assert isinstance(found, Unknown)
+    assert "model.embed_tokens.weight in model is 64 wide, config.json says 80" in found.unknown
+
+
 def test_an_unknown_architecture_tells_its_size() -> None:
     """What is not modelled stays unknown, but its files' size is said."""
     found = rank_weights(checkpoint(tensors(), architectures=["NewForCausalLM"]), EngineOptions())

@@ -33,6 +33,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: bytes of all tensors; None where neither headers nor an index tell.
         format: where the tensors stand, or ``config`` where only the configuration is known.
         source: the directory, file or Hub id.
+        missing: files of its index that are not there, where others are.
     """
 
     config: ModelConfig
@@ -40,6 +41,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     format: Format = "config"
     source: str = ""
+    missing: tuple[str, ...] = ()
 
     @property
     def quantization(self) -> dict[str, Any] | None:

@@ -41,13 +41,14 @@ def read_directory(folder: Path) -> Checkpoint:
             return read_gguf_file(files[0])
         raise _no_model(folder, files)
     config = _read_config(folder)
-    tensors, size = _read_tensors(folder)
+    tensors, size, missing = _read_tensors(folder)
     return Checkpoint(
         config=config,
         tensors=tensors,
         size_bytes=size,
         format="config" if size is None else "safetensors",
         source=str(folder),
+        missing=missing,
     )
 
 
@@ -108,16 +109,17 @@ def read_json_file(path: Path) -> bytes:
         raise InputError(f"it cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], int | None]:
-    """All tensors and their bytes; no tensors where a file of the index is missing."""
+def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], int | None, tuple[str, ...]]:
+    """All tensors and their bytes; no tensors where files of the index are missing, which are named where others are there."""
     index = folder / INDEX_NAME
     if index.is_file():
         shards = parse_index(read_json_file(index), str(index))
         files = [folder / name for name in shards.files]
         for path in files:
             refuse_pointer(path)
-        if not all(path.is_file() for path in files):
-            return {}, shards.size_bytes
+        missing = tuple(path.name for path in files if not path.is_file())
+        if missing:
+            return {}, shards.size_bytes, missing if len(missing) < len(files) else ()
     else:
         files = weight_files(sorted(folder.glob("*.safetensors")))
         for path in () if files else (path for kind in _OTHER_WEIGHTS for path in folder.glob(kind)):
@@ -125,7 +127,7 @@ def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], int | None]:
     tensors: dict[str, Tensor] = {}
     for path in files:
         tensors |= read_header(path)
-    return tensors, sum(tensor.size_bytes for tensor in tensors.values()) if tensors else None
+    return tensors, sum(tensor.size_bytes for tensor in tensors.values()) if tensors else None, ()
 
 
 def weight_files(files: list[Path]) -> list[Path]:

@@ -1,5 +1,7 @@
 """Each rank's weights, from a checkpoint's configuration and, where they are at hand, its headers."""
 
+import re
+
 import msgspec
 
 from fitserve.facts.checkpoint import Checkpoint
@@ -9,6 +11,13 @@ from fitserve.units import Quantity, Unknown, gib
 
 _AGREES = 0.005
 """Headers and configuration tell the same where they differ by less: padding, and tensors that are not loaded."""
+
+_FURTHEST = 4
+"""No format takes less than a quarter of 16 bit without the configuration saying so, and no model has four copies."""
+
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "n_embed", "word_embed_proj_dim")
+_PLAIN = ("F16", "BF16", "F32")
+_EMBEDDINGS = re.compile(r"(?:(?:model|language_model|transformer|decoder)\.)*(?:embed_tokens|wte)\.weight")
 
 _HALF = 2
 """Bytes of a number in 16 bit: in another dtype the files' bytes do not compare."""
@@ -42,6 +51,9 @@ def rank_weights(
     found = config_weights(checkpoint.config, options)
     if isinstance(found, Unknown):
         return _with_size(found, checkpoint)
+    strange = _other_width(checkpoint)
+    if strange is not None:
+        return strange
     if not checkpoint.tensors or options.quantization is not None or element_bytes(options) != _HALF:
         return found
     return _confirmed(found, checkpoint, options, loaded_bytes(checkpoint) if held is None else held)
@@ -53,9 +65,26 @@ def _with_size(unknown: Unknown, checkpoint: Checkpoint) -> Unknown:
     return Unknown(f"{unknown.unknown}; its files hold {gib(checkpoint.size_bytes)} in all")
 
 
+def _other_width(checkpoint: Checkpoint) -> Unknown | None:
+    """Embeddings of another width than the configuration's: the files are another model's.
+
+    Source: ``weight_loader`` in ``layers/vocab_parallel_embedding.py``, vLLM 0.6 to 0.32, copies into a parameter of that width.
+    """
+    said = (checkpoint.config.text.get(name) for name in _WIDTHS)
+    widths = {int(width) for width in said if isinstance(width, int | float)}
+    for name, tensor in checkpoint.tensors.items():
+        is_plain = tensor.dtype in _PLAIN and len(tensor.shape) == 2
+        if is_plain and _EMBEDDINGS.fullmatch(name) and widths and tensor.shape[1] not in widths:
+            return Unknown(
+                f"{name} in {checkpoint.source} is {tensor.shape[1]:,} wide, {checkpoint.config.source} says "
+                f"{' or '.join(f'{width:,}' for width in sorted(widths))}: the files are another model's"
+            )
+    return None
+
+
 def _confirmed(
     found: tuple[RankWeights, ...], checkpoint: Checkpoint, options: EngineOptions, held: int
-) -> tuple[RankWeights, ...]:
+) -> tuple[RankWeights, ...] | Unknown:
     """The same ranks, exact where headers agree, else within an interval that reaches what the headers say."""
     alone = msgspec.structs.replace(
         options,
@@ -70,6 +99,11 @@ def _confirmed(
     if isinstance(whole, Unknown) or not held:
         return found
     ratio = held / max(1, whole[0].param_bytes.expected)
+    if not 1 / _FURTHEST < ratio < _FURTHEST:
+        return Unknown(
+            f"the files of {checkpoint.source} hold {gib(held)}, {checkpoint.config.source} amounts to "
+            f"{gib(whole[0].param_bytes.expected)}: they are another model's, or some are missing"
+        )
     source = f"{checkpoint.source}: headers"
     return tuple(
         msgspec.structs.replace(rank, param_bytes=_judged(rank.param_bytes, ratio, source)) for rank in found
