@@ -205,9 +205,18 @@ def _help(verification: Verification) -> list[str]:
         if check.passed is False:
             gone = reached and check.error_type == "connection-refused"
             kinds["server-gone" if gone else check.error_type] = None
-    parts = urlsplit(verification.url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = _port(verification.url)
     return [f"help: {HELP[kind].replace(':PORT', f':{port}')}" for kind in kinds if kind in HELP]
+
+
+def _port(url: str) -> int | str:
+    """The server's port; the word for one where somebody else's record has no address there."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "PORT"
+    return port or (443 if parts.scheme == "https" else 80)
 
 
 def _sum(verification: Verification, width: int) -> list[str]:

@@ -35,6 +35,8 @@ FORMS = [
     "| HUB_TOKEN | {} |",
     "| `HUB_TOKEN` | `{}` |",
     "<HUB_TOKEN>{}</HUB_TOKEN>",
+    '{{\\"name\\": \\"HUB_TOKEN\\", \\"value\\": \\"{}\\"}}',
+    '{{"log":"the password is {}\\n"}}',
     "hub_token\n  Input should be a valid string [type=string_type, input_value='{}', input_type=str]",
     'variable "hub_token" {{\n  default = "{}"\n}}',
     "machine huggingface.co\n  login deploy\n  password {}",
@@ -55,6 +57,31 @@ def test_forms_without_a_sign(form: str, secret: str) -> None:
     assert secret not in out
     assert form.format("\0").partition("\0")[0] == out[: len(form.format("\0").partition("\0")[0])]
     assert out == Redactor().text(out)
+
+
+CARRIERS = ["", "vllm-1  | ", "2026-01-16T19:04:51.736501814Z stderr F ", "[pod/chat-0/vllm] "]
+SEVERAL = [
+    "serve m \\\n  --api-key \\\n  {} \\\n  --port 3",
+    "  DB_PASSWORD: |\n    {}\n  PORT: 3",
+    "stringData:\n  hub: {}\ntype: Opaque",
+    "args:\n  - --api-key\n  - {}\n  - --port",
+    '{{"env": [\n  {{\n    "name": "HUB_TOKEN",\n    "value": "{}"\n  }}]}}',
+    "machine huggingface.co\n  login deploy\n  password {}",
+]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("form", SEVERAL)
+def test_forms_of_several_lines_behind_a_carrier(form: str, carrier: str, newline: str) -> None:
+    """What a log's carrier puts before each line, and Windows' line ends, stand between a name and its value."""
+    text = "".join(carrier + line + newline for line in form.format(SECRETS[0]).split("\n"))
+
+    out = Redactor().text(text)
+
+    assert SECRETS[0] not in out
+    assert text.count(newline) == out.count(newline)
+    assert form.format("password-1").split("\n")[-1].strip() in out
 
 
 @pytest.mark.parametrize(

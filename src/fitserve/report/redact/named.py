@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote_to_bytes
 
 from fitserve.report.redact.known import is_ordinary
-from fitserve.report.redact.rule import Edit, Memory, Replace, Rule, first_setting, hidden
+from fitserve.report.redact.rule import LINE, Edit, Memory, Replace, Rule, first_setting, hidden
 
 _STRONG = (
     rb"pass(?:word|wd|phrase)s?|pwd|[a-z]_pass|[a-z]_pw|secrets?|api[_\-.]?keys?|(?:access|private|auth|signing|encryption|"
@@ -36,13 +36,17 @@ _SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
 _NEXT_ITEM = (
-    rb"(?:[ \t]+(?:[\\^`]\r?\n[ \t]*|(?![\\^`]\r?\n))|"
+    rb"(?:[ \t]+(?:[\\^`]\r?\n"
+    + LINE
+    + rb"[ \t]*|(?![\\^`]\r?\n))|"
     + QUOTE
-    + rb",\s{0,12}|[\"']?[ \t]*\n[^\n]{0,40}?-[ \t]+)"
+    + rb",\s{0,12}|[\"']?[ \t]*\r?\n[^\n]{0,60}?-[ \t]+)"
 )
 """Between an option and its value: on a command line, in the next line of one, in a list in JSON, in a list in YAML."""
 
-_VALUE_FIELD = rb"[\"']?,?[ \t]*(?:\n[^\n]{0,60}?)?[\"']?(?i:value)[\"']?[ \t]*:[ \t]*"
+_VALUE_FIELD = (
+    rb"\\{0,3}[\"']?,?[ \t]*(?:\r?\n[^\n]{0,60}?)?\\{0,3}[\"']?(?i:value)\\{0,3}[\"']?[ \t]*:[ \t]*"
+)
 """Between a variable's name and its value where Kubernetes lists variables, in one line or two."""
 
 
@@ -112,9 +116,11 @@ def _option_rules() -> list[Rule]:
             lines=2,
         ),
         Rule(
-            pattern=re.compile(rb"(?i:name|key)[\"']?\s*:\s*[\"']?" + NAME + _VALUE_FIELD + VALUE),
+            pattern=re.compile(
+                rb"(?i:name|key)\\{0,3}[\"']?\s*:\s*\\{0,3}[\"']?" + NAME + _VALUE_FIELD + VALUE
+            ),
             replace=valued,
-            probe=rb"(?:name|key)[\"']?[ \t]*:[ \t]*[\"']?[a-z0-9_.\-]*" + NAME_PROBE,
+            probe=rb"(?:name|key)\\{0,3}[\"']?[ \t]*:[ \t]*\\{0,3}[\"']?[a-z0-9_.\-]*" + NAME_PROBE,
             caseless=True,
             lines=2,
         ),

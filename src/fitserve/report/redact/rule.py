@@ -48,6 +48,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 BEFORE = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
 """Where a word begins: also behind an escaped line end and a percent-encoded character."""
 
+LINE = (
+    rb"(?:[\w.\-]{1,60}[ \t]+\| |\d{4}-\d\d-\d\dT[\d:.Z+\-]+ (?:std(?:out|err) [FP] )?|\[[\w./\-]{1,80}\] )?"
+)
+"""What compose, a container runtime or ``kubectl logs --prefix`` puts before a line."""
+
 
 def hidden(kind: str, group: str | int = 0, *, everywhere: bool = False) -> Replace:
     """Replace one group of each match by a pseudonym of a kind.

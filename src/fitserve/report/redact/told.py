@@ -15,11 +15,13 @@ from fitserve.report.redact.named import (
     secret,
     valued,
 )
-from fitserve.report.redact.rule import Edit, Memory, Rule, hidden
+from fitserve.report.redact.rule import LINE, Edit, Memory, Rule, hidden
 
-_BLOCK_SCALAR = rb"(?:" + QUOTE + rb")?[ \t]*:[ \t]*[|>][+\-0-9]{0,2}[ \t]*\r?\n[^\n]{0,60}?[ \t]"
+_BLOCK_SCALAR = rb"(?:" + QUOTE + rb")?[ \t]*:[ \t]*[|>][+\-0-9]{0,2}[ \t]*\r?\n" + LINE + rb"[ \t]*"
 """Between a name and its value in YAML where the value has lines of its own."""
-_CELLS = rb"(?:\t[ \t]*|[ \t]{2,}|`?[ \t]*\|[ \t]*`?(?=[^\n|]+\|)|>(?=[^\s<>]+</)| set by environment to )"
+_CELLS = (
+    rb"(?:(?:\t|\\t)[ \t]*|[ \t]{2,}|`?[ \t]*\|[ \t]*`?(?=[^\n|]+\|)|>(?=[^\s<>]+</)| set by environment to )"
+)
 """Between a name and its value in a table, in XML, in a message of NCCL."""
 _VERBS = rb"(?:[ ](?:is|was|are|provided|given|used|set|to|of|value|found|supplied|received|invalid|incorrect|wrong|unknown|your|the|for|with)){0,4}"
 
@@ -59,9 +61,9 @@ def _placed_rules() -> list[Rule]:
             probe=rb"(?:ENV|ARG|setenv|setx|set -[gUx]+)[ \t]",
         ),
         Rule(
-            pattern=re.compile(NAME + _CELLS + rb"(?P<open>[^\s\"'<>|`]+)"),
+            pattern=re.compile(NAME + _CELLS + rb"(?P<open>(?:(?!\\[nrt\"'])[^\s\"'<>|`])+)"),
             replace=_in_cell,
-            probe=NAME_PROBE + rb"(?:\t|[ \t]{2}|`?[ \t]*\||>| set by environment to )",
+            probe=NAME_PROBE + rb"(?:\t|\\t|[ \t]{2}|`?[ \t]*\||>| set by environment to )",
             caseless=True,
         ),
     ]
@@ -74,16 +76,16 @@ def _spoken_rules() -> list[Rule]:
             pattern=re.compile(
                 rb"(?i)(?<![a-z0-9_\-])(?P<name>api[ _\-]?key|access[ _\-]?(?:key|token)|token|password|passwd|passphrase|secret|credentials?)"
                 + _VERBS
-                + rb"[ ]?[:=]?[ ]+[\"'`]?(?P<open>[^\s\"'`<>]+)"
+                + rb"[ ]?[:=]?[ ]+[\"'`]?(?P<open>(?:(?!\\[nrt\"'])[^\s\"'`<>])+)"
             ),
             replace=_in_cell,
             probe=rb"(?:key|token|password|passwd|passphrase|secret|credentials?) |(?:key|token|password|passwd|passphrase|secret|credentials?)[:=] ",
             caseless=True,
         ),
         Rule(
-            pattern=re.compile(rb"(?m)^[ \t]*password[ \t]+(?P<value>\S+)[ \t]*\r?$"),
+            pattern=re.compile(rb"(?m)^" + LINE + rb"[ \t]*password[ \t]+(?P<value>\S+)[ \t]*\r?$"),
             replace=hidden("password", "value", everywhere=True),
-            probe=rb"^[ \t]*password[ \t]",
+            probe=rb"[ \t]password[ \t]|^password[ \t]",
         ),
     ]
 
@@ -93,10 +95,14 @@ def _object_rules() -> list[Rule]:
     return [
         Rule(
             pattern=re.compile(
-                rb"(?m)^(?P<indent>[ \t]*)(?P<what>stringData|data):[ \t]*\r?\n(?P<body>(?:(?P=indent)[ \t]+[^\n]*(?:\n|\Z))+)"
+                rb"(?m)^"
+                + LINE
+                + rb"(?P<indent>[ \t]*)(?P<what>stringData|data):[ \t]*\r?\n(?P<body>(?:"
+                + LINE
+                + rb"(?P=indent)[ \t]+[^\n]*(?:\n|\Z))+)"
             ),
             replace=_secret_object,
-            probe=rb"^[ \t]*(?:stringData|data):[ \t]*\r?$",
+            probe=rb"(?:^|[ \t])(?:stringData|data):[ \t]*\r?$",
             lines=40,
         ),
         Rule(
@@ -117,7 +123,9 @@ def _in_cell(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
 
 
 _ENTRY = re.compile(
-    rb"(?m)^[ \t]*[\"']?[\w.\-]+[\"']?:[ \t]+[\"']?(?P<value>[^\s\"']+)|[\"'][\w.\-]+[\"']\s*:\s*[\"'](?P<item>[^\"'\n]+)"
+    rb"(?m)^"
+    + LINE
+    + rb"[ \t]*[\"']?[\w.\-]+[\"']?:[ \t]+[\"']?(?P<value>[^\s\"']+)|[\"'][\w.\-]+[\"']\s*:\s*[\"'](?P<item>[^\"'\n]+)"
 )
 
 
