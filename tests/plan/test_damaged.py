@@ -230,6 +230,104 @@ def test_heads_in_a_group_that_cannot_be(group: object) -> None:
     assert "cannot-tell" == found.verdict
 
 
+def packed(**changes: Any) -> dict[str, Any]:
+    """A Llama in compressed-tensors' 4 bit, with changes of its only group."""
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
+    group = {"targets": changes.pop("targets", ["Linear"]), "weights": weights | changes.pop("weights", {})}
+    section = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"group_0": group},
+    }
+    return {**CONFIGS["llamafull"], "vocab_size": 128256, "quantization_config": section | changes}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("[", "is no regular expression"),
+        ("*a", "is no regular expression"),
+        ("(?R)", "is no regular expression"),
+        ("(" * 3000, "may take for ever"),
+        ("(" * 900, "is no regular expression"),
+        ("(.+)+!", "may take for ever"),
+        (r"(\w|\w)*!", "may take for ever"),
+        ("(?:(?:a|b)c)*", "may take for ever"),
+        (".*" * 9 + "!", "may take for ever"),
+    ],
+)
+@pytest.mark.parametrize("place", ["ignore", "targets"])
+def test_a_pattern_of_a_stranger(place: str, pattern: str, words: str) -> None:
+    """A pattern that is none, or that a matcher needs for ever for, leaves the weights unknown."""
+    found = plan_of(packed(**{place: [f"re:{pattern}"]}))
+
+    assert "cannot-tell" == found.verdict
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r".*mlp\.(gate|up|gate_up|down)_proj.*",
+        r"model\.layers\.(?:[0-9]|1[0-9])\.(?!mlp).*",
+        ".*[*+{]",
+        r"a(\.\d+)?b",
+    ],
+)
+def test_a_pattern_as_published(pattern: str) -> None:
+    """Patterns as quantisers write them are read."""
+    assert "starts" == plan_of(packed(ignore=[f"re:{pattern}"])).verdict
+
+
+@pytest.mark.parametrize("size", [[None], "128", 12.5, True])
+def test_a_group_size_that_cannot_be(size: object) -> None:
+    """A value inside a list of groups leaves the weights unknown."""
+    found = outcome(lambda: plan_of(packed(weights={"group_size": size})))
+
+    assert isinstance(found, InputError) or "cannot-tell" == found.verdict
+
+
+@pytest.mark.parametrize(
+    ("block", "verdict"),
+    [("128x128", "starts"), ([128, 128], "starts"), ("128", "cannot-tell"), ([0, 1], "cannot-tell")],
+)
+def test_the_sides_of_a_block(block: object, verdict: str) -> None:
+    """A block is written as a list, or by earlier quantisers as a text."""
+    weights = {
+        "num_bits": 8,
+        "type": "float",
+        "strategy": "block",
+        "block_structure": block,
+        "group_size": None,
+    }
+
+    assert verdict == plan_of(packed(weights=weights, format="float-quantized")).verdict
+
+
+@pytest.mark.parametrize("attention", [7, [], "none", None])
+def test_attention_that_is_no_object(attention: object) -> None:
+    """A layer of a search that is described by anything else leaves the model unknown."""
+    blocks = [{"attention": attention, "ffn": {"ffn_mult": 2.0}}] * 32
+    found = plan_of({**CONFIGS["llamafull"], "architectures": ["DeciLMForCausalLM"], "block_configs": blocks})
+
+    assert "cannot-tell" == found.verdict
+
+
+def test_states_without_a_number() -> None:
+    """A model whose states are empty keeps no cache: nothing is told of blocks without bytes."""
+    mamba = {
+        "architectures": ["MambaForCausalLM"],
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "vocab_size": 128,
+    }
+    found = plan_of(
+        {**mamba, "state_size": 16, "conv_kernel": 4, "intermediate_size": 0, "time_step_rank": 4}
+    )
+
+    assert "cannot-tell" == found.verdict
+
+
 def test_unequal_pages_in_the_engine_before_v1() -> None:
     """V0 reckons all layers as the first: of layers with pages of their own nothing is told."""
     shapes = [{"attention": {"n_heads_in_group": group}, "ffn": {"ffn_mult": 2.0}} for group in (8, 16)]

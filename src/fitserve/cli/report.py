@@ -131,7 +131,8 @@ def _extras(source: Source, record: Record, redactor: "Redactor | None") -> "Ext
     emitted, not_emitted = emitted_of(record)
     extras = Extras(frontier=frontier, emitted=emitted, not_emitted=not_emitted)
     if redactor is None:
-        return extras
+        words = redactions_words(source.redactions) if source.redacted else extras.redactions
+        return msgspec.structs.replace(extras, redactions=words)
     shown: Extras = redactor.value(extras)
     return msgspec.structs.replace(shown, redactions=redactions_words(redactor.counts()))
 

@@ -20,6 +20,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         open_log: opens one.
         frontier: as it came with the run; None where it is to be worked out.
         redacted: private things were hidden before.
+        redactions: how many, as the bundle says.
         path: the bundle; None for the journal.
     """
 
@@ -28,6 +29,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     open_log: Callable[[int], AbstractContextManager[Any]]
     frontier: Frontier | None = None
     redacted: bool = False
+    redactions: dict[str, tuple[int, int]] = {}
     path: Path | None = None
 
 
@@ -62,5 +64,6 @@ def _bundled(path: Path) -> Source:
         open_log=bundle.open_log,
         frontier=bundle.frontier,
         redacted=bundle.manifest.redacted,
+        redactions=bundle.manifest.redactions,
         path=path,
     )

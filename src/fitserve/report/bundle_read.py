@@ -29,6 +29,8 @@ from fitserve.report.html.extras import Frontier
 from fitserve.report.record import Record
 
 _CHUNK_BYTES = 1 << 20
+_MOST_LEVELS = 64
+"""What fitserve writes has 10."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 T = TypeVar("T")
 
@@ -66,6 +68,8 @@ def read_bundle(path: Path) -> Bundle:
     Raises:
         InputError: it is no bundle, it is damaged or was changed, or it holds what no bundle may.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError("a bundle is a file, and this is none", where=str(path))
     with _explained(path), zipfile.ZipFile(path) as archive:
         _check_names(archive)
         manifest = _decoded(_content(archive, MANIFEST, MOST_JSON_BYTES), Manifest, MANIFEST)
@@ -81,6 +85,7 @@ def read_bundle(path: Path) -> Bundle:
             if (size_bytes, digest.hexdigest()) != (one.size_bytes, one.sha256):
                 raise _UnfitError(f"{one.name} is not what the manifest says: it was damaged or changed")
             found[one.name] = b"".join(kept)
+        _check_record(found[RECORD])
     return Bundle(
         path=path,
         manifest=manifest,
@@ -141,6 +146,29 @@ def _check_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
     for one in manifest.files:
         if one.size_bytes < 0 or (one.name in JSON_NAMES and one.size_bytes > MOST_JSON_BYTES):
             raise _UnfitError(f"{one.name} would be {one.size_bytes:,} bytes")
+
+
+def _check_record(text: bytes) -> None:
+    value = _decoded(text, Any, RECORD)
+    schema = value.get("schema", 1) if isinstance(value, dict) else 1
+    if isinstance(schema, int) and schema > Record.__struct_defaults__[0]:
+        raise _UnfitError(f"{RECORD} has schema {schema}, and this fitserve knows less: upgrade fitserve")
+    if _levels(value) > _MOST_LEVELS:
+        raise _UnfitError(f"{RECORD} has values within values, more than {_MOST_LEVELS} deep")
+
+
+def _levels(value: Any) -> int:
+    """How deep values stand within values."""
+    count, level = 0, [value]
+    while level and count <= _MOST_LEVELS:
+        count += 1
+        inner = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
+        ]
+        level = [item for items in inner for item in items]
+    return count
 
 
 def _content(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:

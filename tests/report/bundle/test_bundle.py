@@ -105,8 +105,48 @@ def test_a_bundle_gives_the_same_report_elsewhere(
 
 
 def _plain(page: bytes) -> bytes:
-    """Without the line of what was hidden: whoever opens a bundle has hidden nothing."""
+    """Without the line of what was hidden: in a bundle the logs count as well."""
     return re.sub(rb"<p>redacted: .*?</p>\n", b"", page)
+
+
+def test_a_bundle_has_the_page_that_is_in_it(bundle: Path, tmp_path: Path) -> None:
+    """Opening a bundle gives its page again, with what was hidden where it was made."""
+    page = fitserve(tmp_path, "report", str(bundle), "--format", "html").stdout
+
+    assert files_of(bundle)["report.html"].rstrip() == page.rstrip()
+    assert b"<p>redacted: " in page
+
+
+def test_a_record_of_a_younger_fitserve_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Its fields may mean something else, whatever the manifest's schema is."""
+    files = files_of(bundle)
+    record = {**json.loads(files["record.json"]), "schema": 2}
+    path = packed(tmp_path / "young.zip", {**files, "record.json": json.dumps(record).encode()})
+
+    with pytest.raises(InputError, match=r"record\.json has schema 2, .*upgrade fitserve"):
+        read_bundle(path)
+
+
+@pytest.mark.parametrize("levels", [65, 400])
+@pytest.mark.parametrize("opened", ["[", '{"a":'])
+def test_a_deep_record_is_refused(bundle: Path, tmp_path: Path, levels: int, opened: str) -> None:
+    """Values within values until Python's stack is full are no run."""
+    files = files_of(bundle)
+    deep = opened * levels + "1" + {"[": "]"}.get(opened, "}") * levels
+    text = files["record.json"].replace(b'"environment":{', f'"environment":{{"deep":{deep},'.encode(), 1)
+    path = packed(tmp_path / "deep.zip", {**files, "record.json": text})
+
+    with pytest.raises(InputError, match=r"deep|recursion"):
+        read_bundle(path)
+
+
+def test_a_pipe_is_no_bundle(tmp_path: Path) -> None:
+    """Nobody may ever write to it: it is not waited for."""
+    path = tmp_path / "pipe.zip"
+    os.mkfifo(path)
+
+    with pytest.raises(InputError, match="a bundle is a file"):
+        read_bundle(path)
 
 
 def test_a_bundle_holds_nothing_private(bundle: Path) -> None:

@@ -133,7 +133,7 @@ def _missing(specs: Sequence[LayerSpec], options: EngineOptions, sizes: Sequence
     windows = any(spec.kind in ("sliding", "chunked") for spec in specs)
     if options.decode_context_parallel_size > 1 and windows:
         return "decode_context_parallel_size with windows or chunks, which vLLM refuses"
-    return "" if specs else "no layer of this model keeps a KV cache"
+    return "" if any(spec.page_bytes for spec in specs) else "no layer of this model keeps a KV cache"
 
 
 def _without_groups(

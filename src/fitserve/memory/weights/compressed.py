@@ -3,13 +3,13 @@
 Source: vLLM 0.32 ``layers/quantization/compressed_tensors/compressed_tensors.py`` and its ``schemes``.
 """
 
-import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
 
 from fitserve.memory.weights.packed import PackedGroups
+from fitserve.memory.weights.patterns import compiled
 from fitserve.memory.weights.quantiser import (
     PLAIN,
     Mentions,
@@ -72,7 +72,7 @@ def _scheme(group: dict[str, Any], layout: str) -> Scheme:
     if not isinstance(weights, dict):
         raise NotModelledError("a compressed-tensors group without weights")
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
-    size = weights.get("group_size") or -1
+    size = _group_size(weights.get("group_size"))
     static = isinstance(inputs, dict) and inputs.get("dynamic") is False
     if layout == "nvfp4-pack-quantized":
         return MicroBlock(bits=4, group=16, tensor_scale=True, activation_scale=isinstance(inputs, dict))
@@ -83,15 +83,38 @@ def _scheme(group: dict[str, Any], layout: str) -> Scheme:
     if bits == 8 and strategy == "channel" and layout != "pack-quantized":
         return PerChannel(static_activation=static)
     if bits == 8 and strategy == "block" and kind == "float":
-        rows, columns = weights.get("block_structure") or (128, 128)
-        return PerBlock(rows=int(rows), columns=int(columns))
+        rows, columns = _sides(weights.get("block_structure"))
+        return PerBlock(rows=rows, columns=columns)
     if kind == "int" and layout == "pack-quantized" and bits in (2, 3, 4, 8) and not isinstance(inputs, dict):
         return PackedGroups(
             bits=int(bits),
-            group=-1 if strategy == "channel" else int(size),
+            group=-1 if strategy == "channel" else size,
             symmetric=weights.get("symmetric") is not False,
         )
     raise NotModelledError(f"compressed-tensors {kind} in {bits} bit by {strategy} ({layout})")
+
+
+def _group_size(value: Any) -> int:
+    """Columns that share a scale; -1 for all of them."""
+    if not value:
+        return -1
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise NotModelledError(f"compressed-tensors in groups of {value!r}")
+    return value
+
+
+def _sides(value: Any) -> tuple[int, int]:
+    """Rows and columns of a block, as a list or as ``128x128``; 128 each where nothing is said."""
+    block = value or [128, 128]
+    if isinstance(block, str):
+        block = [int(side) for side in block.split("x") if side.isdecimal()]
+    if (
+        not isinstance(block, list)
+        or len(block) != 2
+        or not all(isinstance(one, int) and one > 0 for one in block)
+    ):
+        raise NotModelledError(f"compressed-tensors in blocks of {value!r}")
+    return block[0], block[1]
 
 
 class CompressedQuantiser(Quantiser):
@@ -103,9 +126,7 @@ class CompressedQuantiser(Quantiser):
         self.kv_scales = kv_scales
         self._ignores = target_skips(ignored)
         self._named = {name: scheme for name, scheme in targets if not name.startswith("re:")}
-        self._patterns = [
-            (re.compile(name[3:]), scheme) for name, scheme in targets if name.startswith("re:")
-        ]
+        self._patterns = [(compiled(name[3:]), scheme) for name, scheme in targets if name.startswith("re:")]
         self._mentions = Mentions((*ignored, *(name for name, _ in targets)))
 
     def linear(self, name: str, shards: tuple[str, ...]) -> Scheme:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable
 from fnmatch import translate
 
+from fitserve.memory.weights.patterns import compiled
 from fitserve.memory.weights.schemes import Plain, Scheme
 
 PLAIN = Plain()
@@ -220,7 +221,7 @@ def _parts(entries: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 def target_skips(entries: Iterable[str]) -> Skips:
     """compressed-tensors': names in full, or regular expressions after ``re:``; all parts of a fused layer count."""
     names = frozenset(entry for entry in entries if not entry.startswith("re:"))
-    patterns = [re.compile(entry[3:]) for entry in entries if entry.startswith("re:")]
+    patterns = [compiled(entry[3:]) for entry in entries if entry.startswith("re:")]
 
     def hit(name: str) -> bool:
         return name in names or any(pattern.match(name) for pattern in patterns)

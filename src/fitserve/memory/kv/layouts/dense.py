@@ -102,6 +102,8 @@ def nemotron_nas(facts: Facts) -> list[Layer]:
     layers: list[Layer] = []
     for layer, block in enumerate(blocks):
         attention = block.get("attention", {}) if isinstance(block, dict) else {}
+        if not isinstance(attention, dict):
+            raise NotModelledError(f"DeciLM layer {layer} with {attention!r} as attention")
         if attention.get("no_op") or attention.get("replace_with_linear"):
             continue
         per_group = attention.get("n_heads_in_group")
