@@ -10,6 +10,9 @@ import msgspec
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_\-]*")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
+_LINE = "text"
+"""A line of a log in a value of fitserve's own: read as it stands, not as what a client has written."""
+
 
 def redacted(value: Any, text: Callable[[str], str]) -> Any:
     """The value with each of its texts redacted; an item behind an option, and a value behind a name, are read together with it.
@@ -38,7 +41,8 @@ def _key(key: Any, text: Callable[[str], str]) -> Any:
 
 def _behind(name: Any, value: Any, text: Callable[[str], str]) -> Any:
     """The value of a name, as the text ``name=value`` would read."""
-    if isinstance(value, str) and isinstance(name, str) and _PLAIN.fullmatch(name) and "\n" not in value:
+    is_named = isinstance(name, str) and name != _LINE and _PLAIN.fullmatch(name)
+    if isinstance(value, str) and is_named and "\n" not in value:
         quote = "" if "'" in value or name.isupper() else "'"
         prefix, suffix = f"{name}={quote}", quote
         changed = text(prefix + value + suffix)
