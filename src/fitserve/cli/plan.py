@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fitserve.cli.emit_options import Emit, emit_options
-from fitserve.cli.launch_options import goal_option, read_release
+from fitserve.cli.launch_options import Amount, goal_option, read_release
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError, UsageError
 
@@ -49,12 +49,10 @@ class _PlanCommand(click.Command):
 )
 @click.option(
     "--gpu-total-gib",
-    type=click.FloatRange(0, 1 << 20, min_open=True),
+    type=Amount(0, 1 << 20, min_open=True),
     help="Its memory, as cudaMemGetInfo reports it.",
 )
-@click.option(
-    "--gpu-free-gib", type=click.FloatRange(0, 1 << 20), help="What is free of it before the start."
-)
+@click.option("--gpu-free-gib", type=Amount(0, 1 << 20), help="What is free of it before the start.")
 @click.option("--gpus", type=click.IntRange(1, 4096), help="How many devices there are.")
 @click.option("--vllm-version", metavar="V", help="The release whose rules count.")
 @goal_option("--goal-context", "Tokens of one request, prompt and answer together.")
