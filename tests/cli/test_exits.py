@@ -106,3 +106,21 @@ def test_an_argument_that_is_no_text_is_no_defect(words: list[str], tmp_path: Pa
 
     assert done.returncode in (2, 3)
     assert done.stderr.startswith(b"error: ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env --timeout inf",
+        "env --timeout nan",
+        "env --timeout 1e300",
+        "plan m --gpu-total-gib nan",
+        "plan m --gpu-total-gib 24 --gpu-free-gib nan",
+    ],
+)
+def test_a_number_without_an_end_is_a_usage_error(command: str) -> None:
+    """Nothing waits for ever, and no device has no size."""
+    done = subprocess.run([*TOOL, *command.split()], capture_output=True, check=False)
+
+    assert (2, b"") == (done.returncode, done.stdout)
+    assert b"Invalid value" in done.stderr

@@ -3,6 +3,7 @@
 import tempfile
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +69,11 @@ def test_bytes_that_are_no_utf8_do_not_stop_a_save(text: str) -> None:
 
     assert [text, "?"] == kept.command
     assert {"?": 1} == kept.environment
+
+
+def test_a_younger_record_is_not_read() -> None:
+    """Its fields may mean something else: it says so, instead of half of it."""
+    with pytest.raises(msgspec.ValidationError, match=r"schema is 2, .*upgrade fitserve"):
+        record_from_json(
+            b'{"schema":2,"kind":"record","run":"r","made_by":"fix","started_utc":"","fitserve_version":"9","command":[]}'
+        )

@@ -80,11 +80,11 @@ def url() -> Iterator[str]:
 def test_postgres_keeps_what_sqlite_keeps(url: str, make_record: MakeRecord, tmp_path: Path) -> None:
     """Runs and logs are saved, replaced, found, listed and deleted as in a file."""
     (tmp_path / "a.log").write_bytes(b"a log\x00\xff")
-    journal = open_journal({"FITSERVE_DB": url})
+    journal = open_journal({"FITSERVE_DB": url, "FITSERVE_DATA_DIR": str(tmp_path)})
     digest = journal.keep_log(tmp_path / "a.log")
     for trials in (1, 2):
         journal.save(make_record(trials=trials, logs={1: digest}, environment={"text": "\x00ü"}))
-    again = open_journal({"FITSERVE_DB": url})
+    again = open_journal({"FITSERVE_DB": url, "FITSERVE_DATA_DIR": str(tmp_path)})
 
     assert make_record(trials=2, logs={1: digest}, environment={"text": "\x00ü"}) == again.load("2026")
     assert [2] == [run.trials for run in again.latest(5)]
@@ -96,7 +96,7 @@ def test_postgres_keeps_what_sqlite_keeps(url: str, make_record: MakeRecord, tmp
 
 def test_postgres_is_pruned_and_exported(url: str, make_record: MakeRecord, tmp_path: Path) -> None:
     """Old runs go with the logs that no other run has; the rest is handed out whole."""
-    journal = open_journal({"FITSERVE_DB": url})
+    journal = open_journal({"FITSERVE_DB": url, "FITSERVE_DATA_DIR": str(tmp_path)})
     journal.prune(keep=0)
     names = [f"2026010{day}-000000-aaaaaa" for day in range(1, 4)]
     digests = []

@@ -5,6 +5,7 @@ import os
 import click
 import msgspec
 
+from fitserve.cli.launch_options import Amount
 from fitserve.cli.options import Output, output_options
 from fitserve.errors import EXIT_NO, EXIT_OK, InputError, MachineError
 from fitserve.facts.environment.environment import PROBE_SECONDS, Environment, probe
@@ -34,7 +35,7 @@ from fitserve.units import Unknown
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, max=86_400, min_open=True),
     default=PROBE_SECONDS,
     show_default=True,
     help="Seconds for each question.",

@@ -150,9 +150,6 @@ def _check_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
 
 def _check_record(text: bytes) -> None:
     value = _decoded(text, Any, RECORD)
-    schema = value.get("schema", 1) if isinstance(value, dict) else 1
-    if isinstance(schema, int) and schema > Record.__struct_defaults__[0]:
-        raise _UnfitError(f"{RECORD} has schema {schema}, and this fitserve knows less: upgrade fitserve")
     if _levels(value) > _MOST_LEVELS:
         raise _UnfitError(f"{RECORD} has values within values, more than {_MOST_LEVELS} deep")
 

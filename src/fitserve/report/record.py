@@ -13,6 +13,10 @@ Outcome = Literal["served", "not-reached", "stopped", "checked", "diagnosed"]
 Maker = Literal["fix", "run", "demo", "verify", "diagnose"]
 
 
+SCHEMA = 1
+"""The newest schema of a record."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one run; saved before and after each trial, so ``outcome`` is None while it lasts.
 
@@ -36,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         pending: the trial that is under way; None between trials.
     """
 
-    schema: int = 1
+    schema: int = SCHEMA
     shape: Literal["record"] = msgspec.field(name="kind", default="record")
     run: str
     kind: Maker = msgspec.field(name="made_by")
@@ -54,6 +58,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     tried: list[tuple[str, str]] = []
     pending: Pending | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a younger version has made it: its fields may mean something else."""
+        if self.schema > SCHEMA:
+            raise ValueError(
+                f"its schema is {self.schema}, and this fitserve knows up to {SCHEMA}: upgrade fitserve"
+            )
 
 
 def storable(record: Record) -> Record:

@@ -123,7 +123,7 @@ def test_a_record_of_a_younger_fitserve_is_refused(bundle: Path, tmp_path: Path)
     record = {**json.loads(files["record.json"]), "schema": 2}
     path = packed(tmp_path / "young.zip", {**files, "record.json": json.dumps(record).encode()})
 
-    with pytest.raises(InputError, match=r"record\.json has schema 2, .*upgrade fitserve"):
+    with pytest.raises(InputError, match=r"record\.json cannot be read: its schema is 2, .*upgrade fitserve"):
         read_bundle(path)
 
 
