@@ -538,3 +538,35 @@ def test_a_shard_that_is_missing_is_noted(model: Path) -> None:
     assert [f"the index names {names[1]}, which is not in the folder: vLLM does not start without"] == [
         note for note in one_there if note not in none_there
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2", "- max-model-len", "{max-model-len: 8192}", "max-model-len: 1: 2", "a\tb"]
+)
+def test_a_config_file_without_options_is_refused(model: Path, tmp_path: Path, text: str) -> None:
+    """What cannot be read as options is never passed over."""
+    (tmp_path / "serve.yaml").write_text(text, encoding="utf-8")
+    done = call(model, "--gpu", "H100", "--config", tmp_path / "serve.yaml")
+
+    assert (3, True) == (done.returncode, f"--config {tmp_path / 'serve.yaml'}" in done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("shown", "more", "cause"),
+    [
+        ("0,1", [], "not-enough-gpus"),
+        ("", [], "not-enough-gpus"),
+        ("0,1,-1,2,3", [], "not-enough-gpus"),
+        ("0,1,2,3", [], None),
+        ("$DEVICES", [], None),
+        ("0,1", ["--nnodes", "2"], None),
+        ("0,1", ["--distributed-executor-backend", "ray"], None),
+    ],
+)
+def test_devices_that_the_launch_shows_count(
+    model: Path, shown: str, more: list[str], cause: str | None
+) -> None:
+    """``CUDA_VISIBLE_DEVICES`` in front of the command bounds its ranks, but for those on other machines."""
+    launch = [f"CUDA_VISIBLE_DEVICES={shown}", "vllm", "serve", str(model), "-tp", "4", *more]
+
+    assert cause == answer("--gpu", "H100", "--", *launch)["cause"]

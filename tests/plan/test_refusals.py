@@ -51,8 +51,8 @@ SPARSE = {
 }
 
 
-def plan(config: dict[str, Any], gpu: str, version: str, **given: Any) -> Plan:
-    """The plan of a model on a device of the catalogue."""
+def plan(config: dict[str, Any], gpu: str, version: str, *, gpus: int | None = None, **given: Any) -> Plan:
+    """The plan of a model on devices of the catalogue."""
     facts = find_device(gpu)
     assert facts is not None
     device = Device(
@@ -60,7 +60,7 @@ def plan(config: dict[str, Any], gpu: str, version: str, **given: Any) -> Plan:
     )
     checkpoint = Checkpoint(config=parse_config(json.dumps(config).encode()))
     return make_plan(
-        Request(checkpoint=checkpoint, model="model", device=device, given=given, version=version)
+        Request(checkpoint=checkpoint, model="model", device=device, given=given, version=version, gpus=gpus)
     )
 
 
@@ -174,6 +174,33 @@ def test_more_ranks_than_any_machine_has_are_a_mistake() -> None:
         plan(DENSE, "H100", "0.32.0", pipeline_parallel_size=10**9)
 
     assert "--pipeline-parallel-size" == caught.value.where
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size"],
+)
+def test_every_kind_of_rank_takes_a_device(name: str) -> None:
+    """Two ranks of any kind do not start on one device; ranks of decode context are tensor parallel ones."""
+    found = plan(DENSE, "H100", "0.32.0", gpus=1, **{name: 2})
+
+    assert ("does-not-start", "not-enough-gpus") == (found.verdict, found.cause)
+
+
+@pytest.mark.parametrize("name", ["decode_context_parallel_size", "prefill_context_parallel_size"])
+def test_no_context_ranks_are_a_mistake(name: str) -> None:
+    """Context parallel ranks are counted from 1 on."""
+    with pytest.raises(UsageError) as caught:
+        plan(DENSE, "H100", "0.32.0", **{name: 0})
+
+    assert name in caught.value.what
+
+
+def test_the_next_number_of_context_ranks_is_looked_for_below_the_ranks() -> None:
+    """However many are asked for, the advice is the largest number that divides the ranks."""
+    found = plan(DENSE, "H100", "0.32.0", tensor_parallel_size=2, decode_context_parallel_size=10**11)
+
+    assert ["--decode-context-parallel-size 2"] == [advice.option for advice in found.advice]
 
 
 @pytest.mark.parametrize(("blocks", "verdict"), [(10_000, "starts"), (10_000_000, "does-not-start")])

@@ -159,7 +159,14 @@ def _request(
     from fitserve.facts.checkpoint import read_checkpoint
     from fitserve.memory.history import NEWEST
     from fitserve.plan.accepted import check_words, refused_numbers
-    from fitserve.plan.from_launch import command_words, given_settings, image_release, plan_variables
+    from fitserve.plan.from_launch import (
+        command_words,
+        fewest,
+        given_settings,
+        image_release,
+        plan_variables,
+        visible_devices,
+    )
     from fitserve.plan.overrides import overridden
     from fitserve.plan.request import Request
     from fitserve.plan.values import Goal
@@ -185,7 +192,7 @@ def _request(
         device=device,
         given=given,
         version=version or NEWEST,
-        gpus=asked["gpus"] or probed,
+        gpus=fewest(asked["gpus"] or probed, visible_devices(launch)),
         environment=plan_variables(launch),
         goal=Goal(context=asked["goal_context"], concurrency=asked["goal_concurrency"]),
         argv=command_words(launch) if is_pasted else (),
@@ -244,10 +251,18 @@ def _launch(words: Sequence[str], pasted: Sequence[str]) -> "tuple[Launch, bool]
 
 
 def _check_file(launch: "Launch") -> None:
-    """The config file of the launch is there, unless it is a container's own."""
+    """The config file of the launch is there and has options, unless it is a container's own."""
     path = launch.value("config")
-    if isinstance(path, str) and launch.container is None and not Path(path).expanduser().is_file():
+    if not isinstance(path, str) or launch.container is not None:
+        return
+    if not Path(path).expanduser().is_file():
         raise InputError("there is no such file", where=f"--config {path}")
+    if launch.config is None:
+        raise InputError(
+            "it is no YAML with one option a line",
+            where=f"--config {path}",
+            hint="write it as: max-model-len: 8192",
+        )
 
 
 def _calibration(asked: dict[str, Any]) -> "Calibration | None":

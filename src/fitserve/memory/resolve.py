@@ -60,6 +60,8 @@ _POSITIVE = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
     "data_parallel_size",
+    "decode_context_parallel_size",
+    "prefill_context_parallel_size",
     "block_size",
     "num_gpu_blocks_override",
 )
@@ -178,7 +180,12 @@ def resolve(
 
 
 def _refuse_too_many_ranks(values: Mapping[str, Any]) -> None:
-    names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    names = (
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "prefill_context_parallel_size",
+    )
     ranks = prod(values.get(name, 1) for name in names)
     if ranks > _MOST_RANKS:
         raise UsageError(

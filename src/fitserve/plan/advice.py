@@ -139,7 +139,7 @@ def _context_ranks(judged: Judged) -> Iterator[Advice]:
     options = judged.resolved.options
     tp, dcp = options.tensor_parallel_size, options.decode_context_parallel_size
     if tp % dcp:
-        value = max(size for size in range(1, dcp) if tp % size == 0)
+        value = max(size for size in range(1, min(dcp, tp + 1)) if tp % size == 0)
         yield Advice(
             flag="decode_context_parallel_size",
             value_from=dcp,

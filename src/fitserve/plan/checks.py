@@ -96,6 +96,7 @@ def _architecture(config: ModelConfig, resolved: Resolved, _gpus: int | None) ->
 def _devices(_config: ModelConfig, resolved: Resolved, gpus: int | None) -> tuple[str, str] | None:
     options = resolved.options
     needed = options.tensor_parallel_size * options.pipeline_parallel_size * options.data_parallel_size
+    needed *= options.prefill_context_parallel_size
     if gpus is None or needed <= gpus:
         return None
     return "not-enough-gpus", f"{needed} devices are asked for, there are {gpus}"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import takewhile
 from typing import Any
 
 from fitserve.facts.command import Launch, Option, variable
@@ -68,6 +69,24 @@ def plan_variables(launch: Launch) -> dict[str, str]:
     """The variables that decide a plan, as the launch sets them; a container's are its own."""
     found = {name: variable(launch, name, {}) for name in VARIABLES}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def visible_devices(launch: Launch) -> int | None:
+    """How many devices the launch shows its vLLM; None where it does not say, or where other machines have more.
+
+    Source: ``CUDA_VISIBLE_DEVICES`` in NVIDIA's CUDA C++ Programming Guide: what stands behind an invalid number is not visible.
+    """
+    text = variable(launch, "CUDA_VISIBLE_DEVICES", {})
+    elsewhere = launch.value("distributed_executor_backend") == "ray" or (launch.value("nnodes") or 1) != 1
+    if text is None or "$" in text or elsewhere:
+        return None
+    shown = takewhile(lambda one: one and one != "-1", (one.strip() for one in text.split(",")))
+    return len(list(shown))
+
+
+def fewest(*counts: int | None) -> int | None:
+    """The least of those that are known."""
+    return min((count for count in counts if count is not None), default=None)
 
 
 def image_release(launch: Launch) -> str | None:
