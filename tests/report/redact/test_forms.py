@@ -264,3 +264,46 @@ def test_a_rule_that_reads_on_keeps_the_others_at_work() -> None:
     assert [] == [
         word for out in found for word in ("alpha", "doctor", "delta") if word in out or "text-1" not in out
     ]
+
+
+ROWS = [
+    "vllm serve m --port 1 --api-key {} {} {} | tee x.log",
+    "vllm serve m --api-key {} \\\n  {} \\\n  {} \\\n  --port 1",
+    "['vllm', 'serve', 'm', '--api-key', '{}', '{}', '{}', '--port', '1']",
+    '["--api-key", "{}", "{}", "{}", "--port"]',
+    "args:\n  - --api-key\n  - {}\n  - {}\n  - {}\n  - --port\n  - '1'",
+    "api-key:\n  - {}\n  - {}\n  - {}\nport: 1",
+    '{{\n  "api_key": [\n    "{}",\n    "{}",\n    "{}"\n  ],\n  "port": 1\n}}',
+]
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_every_key_of_a_row(form: str) -> None:
+    """The option takes several keys; what follows them stays."""
+    keys = ["alpha-one", "beta-two", "gamma3"]
+
+    assert form.format("secret-1", "secret-2", "secret-3") == Redactor().text(form.format(*keys))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "usage: vllm serve [--api-key API_KEY [API_KEY ...]] [--api-server-count N]",
+        "error: argument --api-key: expected at least one argument",
+        "use --api-key to require one of these of each client",
+        "['--api-key', '--port', '8000']",
+        "vllm serve m --api-key $KEY $OTHER --port 8000 > serve.log 2>&1",
+    ],
+)
+def test_no_key_in_a_row(text: str) -> None:
+    """Words behind the option that are no keys."""
+    assert text == Redactor().text(text)
+
+
+def test_every_key_of_a_row_in_a_value() -> None:
+    """The same in a record's command."""
+    command = ["vllm", "serve", "m", "--api-key", "alpha-one", "beta-two", "--port", "1"]
+
+    assert ["vllm", "serve", "m", "--api-key", "secret-1", "secret-2", "--port", "1"] == Redactor().value(
+        command
+    )

@@ -35,7 +35,7 @@ VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + OPEN + rb")"
 _SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
-_NEXT_ITEM = (
+NEXT_ITEM = (
     rb"(?:[ \t]+(?:[\\^`]\r?\n"
     + LINE
     + rb"[ \t]*|(?![\\^`]\r?\n))|"
@@ -52,7 +52,7 @@ _VALUE_FIELD = (
 
 _PLACEHOLDER = re.compile(
     rb"(?i)none|null|nil|true|false|auto|empty|unset|undefined|default|\*+|x{3,}|\.{2,}|-+|\$[({A-Za-z_].*|%[({A-Za-z].*|"
-    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
+    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|to|or|and|in|on|an?|if|when|by|from|set|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
     rb"optional\[.*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
 )
 TRAILING = b",;:)]}."
@@ -109,7 +109,7 @@ def _option_rules() -> list[Rule]:
     """Options and their values, fields ``name`` and ``value``, options of well-known programs."""
     return [
         Rule(
-            pattern=re.compile(rb"--" + NAME + _NEXT_ITEM + rb"(?!-)" + VALUE),
+            pattern=re.compile(rb"--" + NAME + NEXT_ITEM + rb"(?!\\{0,3}[\"']?-)" + VALUE),
             replace=valued,
             probe=rb"--[a-z_\-]*" + NAME_PROBE,
             caseless=True,
