@@ -44,6 +44,11 @@ FORMS = [
     "echo {} | docker login --username deploy --password-stdin",
     "Incorrect API key provided: {}. Keys are made in the console.",
     "the password is {}",
+    "hub_token -> {}",
+    "mc alias set store http://localhost:9000 admin {}",
+    "echo {} | gh auth login --with-token",
+    "localhost:5432:app:deploy:{}",
+    "git -c http.extraHeader='Authorization: token {}' clone",
     "using token {} for the download",
 ]
 
@@ -102,6 +107,9 @@ def test_forms_without_a_secret_stay(text: str) -> None:
 
 
 TOKENS = [
+    "$2b$12$" + drawn(53),
+    "$6$" + drawn(16) + "$" + drawn(86),
+    "https%3A%2F%2Fhooks.slack.com%2Fservices%2FT" + drawn(10) + "%2FB" + drawn(10) + "%2F" + drawn(24),
     "IQoJb3JpZ2luX2Vj" + drawn(180, ALNUM + "+/") + "==",
     "csk-" + drawn(48, string.ascii_lowercase + string.digits),
     "esecret_" + drawn(28),
@@ -182,6 +190,10 @@ def test_colours_hide_nothing_and_stay(escape: str) -> None:
 
 PLACES = [
     ("ssh {}@10.20.30.40", "mkessler"),
+    ("otpauth://totp/acme:{}?issuer=x", "mk@initech.com"),
+    ("postgresql://deploy:pa@ss4word@{}/app", "db.initech.internal"),
+    ('{{"private_key_id":"{}","x":1}}', "5f2b8c9d0e" * 4),
+    ('{{"type":"service_account","project_id":"{}"}}', "initech-prod"),
     ("sudo: {} : TTY=pts/0 ; PWD=/opt ; USER=root", "mkessler"),
     ("Accepted publickey for {} from 10.20.30.40 port 22", "mkessler"),
     ("file:///home/{}/serve_it.py", "mkessler"),

@@ -32,7 +32,7 @@ QUOTE = rb"\\{0,3}[\"']"
 _CLOSED = rb"(?P<quote>\\{0,3}[\"'])(?P<value>(?:(?!(?P=quote))[^\n])*+)"
 OPEN = rb"(?P<open>(?![\[({])(?:(?!,\s?[A-Za-z_]+=|[&;][A-Za-z_\-]+=|\\[nrt\"'])[^\s\"'<>])+)"
 VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + OPEN + rb")"
-_SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
+_SEPARATOR = rb"(?:=>|->|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
 NEXT_ITEM = (
@@ -99,7 +99,7 @@ def _value_rules() -> list[Rule]:
                 + VALUE
             ),
             replace=valued,
-            probe=NAME_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}[=:,]",
+            probe=NAME_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}(?:[=:,]|->)",
             caseless=True,
         ),
     ]
@@ -126,12 +126,12 @@ def _option_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--password-stdin)|"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--(?:password-stdin|with-token|token-stdin))|\bmc (?:alias set|config host add) \S+ \S+ \S+ |"
                 rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
                 rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
             replace=hidden("password", "value", everywhere=True),
-            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo)[ \t]|login\([\"']",
+            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo|mc)[ \t]|login\([\"']",
         ),
     ]
 
@@ -181,7 +181,7 @@ def _url_rules() -> list[Rule]:
         Rule(
             pattern=re.compile(
                 rb"(?i)(?:[?&;]|%(?:26|3f))(?:amp;)?(?P<name>[a-z0-9_.\-\[\]]{0,40}?(?:token|key|sig|signature|secret|password|passwd|pwd|auth|code|credential|"
-                rb"session|sessionid|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))(?:=|%3d)(?P<value>(?:(?!%26)[^&;\s\"'#<>\\])+)"
+                rb"session|session[_\-]?id|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))(?:=|%3d)(?P<value>(?:(?!%26)[^&;\s\"'#<>\\])+)"
             ),
             replace=_query,
             probe=rb"(?:[?&;]|%26|%3f)[a-z0-9_.\-\[\]]{0,50}(?:=|%3d)",

@@ -83,6 +83,14 @@ def _spoken_rules() -> list[Rule]:
             caseless=True,
         ),
         Rule(
+            # a line of .pgpass
+            pattern=re.compile(
+                rb"(?m)^(?P<name>)[^\s:]+:(?:\d{2,5}|\*):[^\s:]+:[^\s:]+:(?P<open>[^\s:]{6,})\r?$"
+            ),
+            replace=_in_cell,
+            probe=rb"^[^\s:]+:(?:[0-9]{2,5}|\*):[^\s:]+:",
+        ),
+        Rule(
             pattern=re.compile(rb"(?m)^" + LINE + rb"[ \t]*password[ \t]+(?P<value>\S+)[ \t]*\r?$"),
             replace=hidden("password", "value", everywhere=True),
             probe=rb"[ \t]password[ \t]|^password[ \t]",
