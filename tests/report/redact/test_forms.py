@@ -17,7 +17,7 @@ def drawn(length: int, letters: str = ALNUM, seed: int = 5) -> str:
     return "".join(random.Random(seed).choices(letters, k=length))
 
 
-SECRETS = [drawn(32, HEX), drawn(40), drawn(9) + "4!" + drawn(4, seed=6)]
+SECRETS = [drawn(32, HEX), drawn(40), drawn(9) + "4!" + drawn(4, seed=6), "wrtFAvTCbPPNPC!xKG"]
 FORMS = [
     "vllm serve m \\\n  --api-key \\\n  {} \\\n  --port 3",
     "vllm serve m `\r\n  --api-key `\r\n  {} `\r\n  --port 3",
@@ -53,7 +53,7 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=["hex", "letters", "signs"])
+@pytest.mark.parametrize("secret", SECRETS, ids=["hex", "letters", "signs", "no digit"])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_without_a_sign(form: str, secret: str) -> None:
     """The value is gone, and what stands before it stays."""

@@ -240,8 +240,10 @@ _WRITTEN = re.compile(
     rb"[0-9.:\-]+|[a-z_./\-]+|v?\d+(?:\.\d+)+\S*|(?:[a-z]{1,20}\d{0,3}|\d{1,4})(?:[._/:\-](?:[a-z]{1,20}\d{0,3}|\d{1,4}))+"
 )
 """Numbers, paths, versions, and names of layers such as ``layers.0.self_attn``."""
-_MIXED = re.compile(rb"(?=[^\s]*[A-Za-z])(?=[^\s]*\d)(?=[^\s]*[!#$^&*@%])[A-Za-z0-9!#$^&*@%+~._/\-]{8,}")
-"""Letters, digits and signs, as in a password."""
+_MIXED = re.compile(
+    rb"(?=\S*[A-Za-z])(?=\S*\d|\S*[a-z][A-Z]\S*[a-z][A-Z])(?=\S*[!#$^&*@%])[A-Za-z0-9!#$^&*@%+~._/\-]{8,}"
+)
+"""Letters, digits or changes of case, and signs, as in a password."""
 
 
 def is_random(value: bytes) -> bool:

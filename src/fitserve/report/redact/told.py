@@ -125,7 +125,9 @@ def _object_rules() -> list[Rule]:
 def _in_cell(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     """Nothing says that a value follows: only what looks like one is hidden."""
     value = match["open"].rstrip(TRAILING)
-    is_shouted = match["name"].isupper() and len(value) >= 6 and re.search(rb"\d", value)
+    is_shouted = (
+        match["name"].isupper() and len(value) >= 6 and re.search(rb"\d|[a-z][A-Z].*[a-z][A-Z]", value)
+    )
     if is_shouted or is_random(value):
         yield from secret(match["name"], False, value, match.start("open"), memory)
 
