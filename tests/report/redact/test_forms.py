@@ -17,7 +17,7 @@ def drawn(length: int, letters: str = ALNUM, seed: int = 5) -> str:
     return "".join(random.Random(seed).choices(letters, k=length))
 
 
-SECRETS = [drawn(32, HEX), drawn(40), drawn(9) + "4!" + drawn(4, seed=6)]
+SECRETS = [drawn(32, HEX), drawn(40), drawn(9) + "4!" + drawn(4, seed=6), "wrtFAvTCbPPNPC!xKG"]
 FORMS = [
     "vllm serve m \\\n  --api-key \\\n  {} \\\n  --port 3",
     "vllm serve m `\r\n  --api-key `\r\n  {} `\r\n  --port 3",
@@ -44,11 +44,16 @@ FORMS = [
     "echo {} | docker login --username deploy --password-stdin",
     "Incorrect API key provided: {}. Keys are made in the console.",
     "the password is {}",
+    "hub_token -> {}",
+    "mc alias set store http://localhost:9000 admin {}",
+    "echo {} | gh auth login --with-token",
+    "localhost:5432:app:deploy:{}",
+    "git -c http.extraHeader='Authorization: token {}' clone",
     "using token {} for the download",
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=["hex", "letters", "signs"])
+@pytest.mark.parametrize("secret", SECRETS, ids=["hex", "letters", "signs", "no digit"])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_without_a_sign(form: str, secret: str) -> None:
     """The value is gone, and what stands before it stays."""
@@ -102,6 +107,9 @@ def test_forms_without_a_secret_stay(text: str) -> None:
 
 
 TOKENS = [
+    "$2b$12$" + drawn(53),
+    "$6$" + drawn(16) + "$" + drawn(86),
+    "https%3A%2F%2Fhooks.slack.com%2Fservices%2FT" + drawn(10) + "%2FB" + drawn(10) + "%2F" + drawn(24),
     "IQoJb3JpZ2luX2Vj" + drawn(180, ALNUM + "+/") + "==",
     "csk-" + drawn(48, string.ascii_lowercase + string.digits),
     "esecret_" + drawn(28),
@@ -182,6 +190,10 @@ def test_colours_hide_nothing_and_stay(escape: str) -> None:
 
 PLACES = [
     ("ssh {}@10.20.30.40", "mkessler"),
+    ("otpauth://totp/acme:{}?issuer=x", "mk@initech.com"),
+    ("postgresql://deploy:pa@ss4word@{}/app", "db.initech.internal"),
+    ('{{"private_key_id":"{}","x":1}}', "5f2b8c9d0e" * 4),
+    ('{{"type":"service_account","project_id":"{}"}}', "initech-prod"),
     ("sudo: {} : TTY=pts/0 ; PWD=/opt ; USER=root", "mkessler"),
     ("Accepted publickey for {} from 10.20.30.40 port 22", "mkessler"),
     ("file:///home/{}/serve_it.py", "mkessler"),
@@ -264,3 +276,46 @@ def test_a_rule_that_reads_on_keeps_the_others_at_work() -> None:
     assert [] == [
         word for out in found for word in ("alpha", "doctor", "delta") if word in out or "text-1" not in out
     ]
+
+
+ROWS = [
+    "vllm serve m --port 1 --api-key {} {} {} | tee x.log",
+    "vllm serve m --api-key {} \\\n  {} \\\n  {} \\\n  --port 1",
+    "['vllm', 'serve', 'm', '--api-key', '{}', '{}', '{}', '--port', '1']",
+    '["--api-key", "{}", "{}", "{}", "--port"]',
+    "args:\n  - --api-key\n  - {}\n  - {}\n  - {}\n  - --port\n  - '1'",
+    "api-key:\n  - {}\n  - {}\n  - {}\nport: 1",
+    '{{\n  "api_key": [\n    "{}",\n    "{}",\n    "{}"\n  ],\n  "port": 1\n}}',
+]
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_every_key_of_a_row(form: str) -> None:
+    """The option takes several keys; what follows them stays."""
+    keys = ["alpha-one", "beta-two", "gamma3"]
+
+    assert form.format("secret-1", "secret-2", "secret-3") == Redactor().text(form.format(*keys))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "usage: vllm serve [--api-key API_KEY [API_KEY ...]] [--api-server-count N]",
+        "error: argument --api-key: expected at least one argument",
+        "use --api-key to require one of these of each client",
+        "['--api-key', '--port', '8000']",
+        "vllm serve m --api-key $KEY $OTHER --port 8000 > serve.log 2>&1",
+    ],
+)
+def test_no_key_in_a_row(text: str) -> None:
+    """Words behind the option that are no keys."""
+    assert text == Redactor().text(text)
+
+
+def test_every_key_of_a_row_in_a_value() -> None:
+    """The same in a record's command."""
+    command = ["vllm", "serve", "m", "--api-key", "alpha-one", "beta-two", "--port", "1"]
+
+    assert ["vllm", "serve", "m", "--api-key", "secret-1", "secret-2", "--port", "1"] == Redactor().value(
+        command
+    )

@@ -121,12 +121,12 @@ def _account_rules() -> list[Rule]:
     return [
         Rule(
             pattern=re.compile(
-                rb"\barn:aws[a-z\-]*:[a-z0-9\-]*:[a-z0-9\-]*:(?P<account>\d{12})\b|(?i:account[_ ]?id|subscription[_ ]?id|tenant[_ ]?id|client[_ ]?id|project[_ ]?id|/subscriptions/)[\"']?[=: ]{0,3}[\"']?(?P<id>\d{12}|"
+                rb"\barn:aws[a-z\-]*:[a-z0-9\-]*:[a-z0-9\-]*:(?P<account>\d{12})\b|(?i:account[_ ]?id|subscription[_ ]?id|tenant[_ ]?id|client[_ ]?id|project[_ ]?id|/subscriptions/)[\"']?[=: ]{0,3}[\"']?(?P<id>\d{12}|\d{21}|"
                 + _UUID
-                + rb")(?![A-Za-z0-9])"
+                + rb")(?![A-Za-z0-9])|[\"']private_key_id[\"']:\s*[\"'](?P<key>[0-9a-f]{40})|[\"']project_id[\"']:\s*[\"'](?P<project>[a-z][a-z0-9\-]{4,28}[a-z0-9])[\"']"
             ),
             replace=_account,
-            probe=rb"arn:aws|(?:account|subscription|tenant|client|project)[_ ]?id|/subscriptions/",
+            probe=rb"arn:aws|(?:account|subscription|tenant|client|project)[_ ]?id|private_key_id|/subscriptions/",
             caseless=True,
         ),
         Rule(
@@ -205,8 +205,10 @@ def _container(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
 
 
 def _account(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
-    group = "account" if match["account"] else "id"
-    yield *match.span(group), memory.names.label("account", match[group])
+    kinds = {"account": "account", "id": "account", "key": "secret", "project": "project"}
+    for group, kind in kinds.items():
+        if match[group] and not memory.names.is_label(match[group]):
+            yield *match.span(group), memory.names.label(kind, match[group])
 
 
 def _setting(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:

@@ -32,10 +32,10 @@ QUOTE = rb"\\{0,3}[\"']"
 _CLOSED = rb"(?P<quote>\\{0,3}[\"'])(?P<value>(?:(?!(?P=quote))[^\n])*+)"
 OPEN = rb"(?P<open>(?![\[({])(?:(?!,\s?[A-Za-z_]+=|[&;][A-Za-z_\-]+=|\\[nrt\"'])[^\s\"'<>])+)"
 VALUE = rb"(?:!!?[a-z]+[ \t]+)?(?:" + _CLOSED + rb"|" + OPEN + rb")"
-_SEPARATOR = rb"(?:=>|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
+_SEPARATOR = rb"(?:=>|->|:=|=|:|(?<=[\"']),(?=\s*b[\"']|\s*[\"'][^\"'\n]*[\"']\)))"
 """A comma counts between a header's name and its value: (b'x-api-key', b'...')."""
 
-_NEXT_ITEM = (
+NEXT_ITEM = (
     rb"(?:[ \t]+(?:[\\^`]\r?\n"
     + LINE
     + rb"[ \t]*|(?![\\^`]\r?\n))|"
@@ -52,7 +52,7 @@ _VALUE_FIELD = (
 
 _PLACEHOLDER = re.compile(
     rb"(?i)none|null|nil|true|false|auto|empty|unset|undefined|default|\*+|x{3,}|\.{2,}|-+|\$[({A-Za-z_].*|%[({A-Za-z].*|"
-    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
+    rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|to|or|and|in|on|an?|if|when|by|from|set|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
     rb"optional\[.*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
 )
 TRAILING = b",;:)]}."
@@ -99,7 +99,7 @@ def _value_rules() -> list[Rule]:
                 + VALUE
             ),
             replace=valued,
-            probe=NAME_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}[=:,]",
+            probe=NAME_PROBE + rb"[\"'\\]{0,4}\]?[ \t]{0,3}(?:[=:,]|->)",
             caseless=True,
         ),
     ]
@@ -109,7 +109,7 @@ def _option_rules() -> list[Rule]:
     """Options and their values, fields ``name`` and ``value``, options of well-known programs."""
     return [
         Rule(
-            pattern=re.compile(rb"--" + NAME + _NEXT_ITEM + rb"(?!-)" + VALUE),
+            pattern=re.compile(rb"--" + NAME + NEXT_ITEM + rb"(?!\\{0,3}[\"']?-)" + VALUE),
             replace=valued,
             probe=rb"--[a-z_\-]*" + NAME_PROBE,
             caseless=True,
@@ -126,12 +126,12 @@ def _option_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--password-stdin)|"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--(?:password-stdin|with-token|token-stdin))|\bmc (?:alias set|config host add) \S+ \S+ \S+ |"
                 rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
                 rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
             replace=hidden("password", "value", everywhere=True),
-            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo)[ \t]|login\([\"']",
+            probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo|mc)[ \t]|login\([\"']",
         ),
     ]
 
@@ -181,7 +181,7 @@ def _url_rules() -> list[Rule]:
         Rule(
             pattern=re.compile(
                 rb"(?i)(?:[?&;]|%(?:26|3f))(?:amp;)?(?P<name>[a-z0-9_.\-\[\]]{0,40}?(?:token|key|sig|signature|secret|password|passwd|pwd|auth|code|credential|"
-                rb"session|sessionid|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))(?:=|%3d)(?P<value>(?:(?!%26)[^&;\s\"'#<>\\])+)"
+                rb"session|session[_\-]?id|sid|jwt|ticket|assertion|hmac|policy|awsaccesskeyid))(?:=|%3d)(?P<value>(?:(?!%26)[^&;\s\"'#<>\\])+)"
             ),
             replace=_query,
             probe=rb"(?:[?&;]|%26|%3f)[a-z0-9_.\-\[\]]{0,50}(?:=|%3d)",
@@ -240,8 +240,10 @@ _WRITTEN = re.compile(
     rb"[0-9.:\-]+|[a-z_./\-]+|v?\d+(?:\.\d+)+\S*|(?:[a-z]{1,20}\d{0,3}|\d{1,4})(?:[._/:\-](?:[a-z]{1,20}\d{0,3}|\d{1,4}))+"
 )
 """Numbers, paths, versions, and names of layers such as ``layers.0.self_attn``."""
-_MIXED = re.compile(rb"(?=[^\s]*[A-Za-z])(?=[^\s]*\d)(?=[^\s]*[!#$^&*@%])[A-Za-z0-9!#$^&*@%+~._/\-]{8,}")
-"""Letters, digits and signs, as in a password."""
+_MIXED = re.compile(
+    rb"(?=\S*[A-Za-z])(?=\S*\d|\S*[a-z][A-Z]\S*[a-z][A-Z])(?=\S*[!#$^&*@%])[A-Za-z0-9!#$^&*@%+~._/\-]{8,}"
+)
+"""Letters, digits or changes of case, and signs, as in a password."""
 
 
 def is_random(value: bytes) -> bool:

@@ -48,7 +48,7 @@ def _address_rules() -> list[Rule]:
         Rule(pattern=_IP6, replace=_ip6, probe=rb"[0-9A-Fa-f]::|(?:[0-9A-Fa-f]{1,4}:){4}"),
         Rule(
             pattern=re.compile(
-                rb"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.\-]{1,20})://(?:[^\s/@\"'<>]*@)?"
+                rb"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.\-]{1,20})://(?:[^\s/\"'<>]*@)?"
                 + _HOST
                 + rb"(?=$|[^A-Za-z0-9.\-]|[.\-]+(?:$|[^A-Za-z0-9]))"
             ),

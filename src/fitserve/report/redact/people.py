@@ -118,7 +118,8 @@ def user(group: str) -> Replace:
 def _mail(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     address = match["mail"]
     before = match.string[max(0, match.start() - 200) : match.start()]
-    is_in_url = b"://" in before[max(before.rfind(b" "), before.rfind(b"\n")) + 1 :]
+    url = before[max(before.rfind(b" "), before.rfind(b"\n")) + 1 :].partition(b"://")
+    is_in_url = bool(url[1]) and not re.search(rb"[/?#]", url[2])  # a user of the host, not an address
     if (
         is_in_url
         or address.startswith(b"git@")

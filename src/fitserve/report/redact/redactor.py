@@ -23,6 +23,7 @@ from fitserve.report.redact.paths import path_rules
 from fitserve.report.redact.people import people_rules
 from fitserve.report.redact.pseudonyms import Pseudonyms
 from fitserve.report.redact.rule import Edit, Memory, Rule
+from fitserve.report.redact.several import several_rules
 from fitserve.report.redact.tokens import token_kinds, token_rules
 from fitserve.report.redact.told import told_rules
 from fitserve.report.redact.wrapped import rewrapped, wrap_in
@@ -244,6 +245,7 @@ def _rules(hide_models: bool) -> tuple[Rule, ...]:
         *token_rules(),
         *named_rules(),
         *told_rules(),
+        *several_rules(),
         *people_rules(),
         *(model_rules() if hide_models else ()),
         *cluster_rules(),

@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     lines: int = 1
 
 
-BEFORE = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
+BEFORE = rb"(?:(?<![A-Za-z0-9_])(?!(?<=%)[0-9A-Fa-f]{2})|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
 """Where a word begins: also behind an escaped line end and a percent-encoded character."""
 
 LINE = (

@@ -83,6 +83,14 @@ def _spoken_rules() -> list[Rule]:
             caseless=True,
         ),
         Rule(
+            # a line of .pgpass
+            pattern=re.compile(
+                rb"(?m)^(?P<name>)[^\s:]+:(?:\d{2,5}|\*):[^\s:]+:[^\s:]+:(?P<open>[^\s:]{6,})\r?$"
+            ),
+            replace=_in_cell,
+            probe=rb"^[^\s:]+:(?:[0-9]{2,5}|\*):[^\s:]+:",
+        ),
+        Rule(
             pattern=re.compile(rb"(?m)^" + LINE + rb"[ \t]*password[ \t]+(?P<value>\S+)[ \t]*\r?$"),
             replace=hidden("password", "value", everywhere=True),
             probe=rb"[ \t]password[ \t]|^password[ \t]",
@@ -117,7 +125,9 @@ def _object_rules() -> list[Rule]:
 def _in_cell(match: re.Match[bytes], memory: Memory) -> Iterator[Edit]:
     """Nothing says that a value follows: only what looks like one is hidden."""
     value = match["open"].rstrip(TRAILING)
-    is_shouted = match["name"].isupper() and len(value) >= 6 and re.search(rb"\d", value)
+    is_shouted = (
+        match["name"].isupper() and len(value) >= 6 and re.search(rb"\d|[a-z][A-Z].*[a-z][A-Z]", value)
+    )
     if is_shouted or is_random(value):
         yield from secret(match["name"], False, value, match.start("open"), memory)
 

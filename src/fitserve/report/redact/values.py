@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_\-]*")
+_SEVERAL = ("--api-key", "--api_key")
+"""Options with more than one secret behind them."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 _LINE = "text"
@@ -62,15 +64,12 @@ def _behind(name: Any, value: Any, text: Callable[[str], str]) -> Any:
 def _items(items: list[Any], text: Callable[[str], str]) -> list[Any]:
     """A list's items, each option read together with what follows it."""
     done: list[Any] = []
-    for at, item in enumerate(items):
-        before = items[at - 1] if at else None
-        if (
-            isinstance(item, str)
-            and isinstance(before, str)
-            and _OPTION.fullmatch(before)
-            and not item.startswith("-")
-        ):
-            done.append(_behind(before.lstrip("-"), item, text))
+    option = ""
+    for item in items:
+        if isinstance(item, str) and option and not item.startswith("-"):
+            done.append(_behind(option.lstrip("-"), item, text))
+            option = option if option in _SEVERAL else ""
         else:
             done.append(redacted(item, text))
+            option = item if isinstance(item, str) and _OPTION.fullmatch(item) else ""
     return done
