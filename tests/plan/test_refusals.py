@@ -87,9 +87,25 @@ def plan(config: dict[str, Any], gpu: str, version: str, *, gpus: int | None = N
             DENSE,
             "H100",
             "0.32.0",
-            {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
+            {"tensor_parallel_size": 8, "decode_context_parallel_size": 3},
             "heads-not-divisible",
             "--decode-context-parallel-size 2",
+        ),
+        (
+            DENSE,
+            "H100",
+            "0.32.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2},
+            "heads-not-divisible",
+            "--decode-context-parallel-size 1",
+        ),
+        (
+            {**DENSE, "num_attention_heads": 24, "hidden_size": 1536},
+            "H100",
+            "0.32.0",
+            {"tensor_parallel_size": 24, "decode_context_parallel_size": 8},
+            "heads-not-divisible",
+            "--decode-context-parallel-size 6",
         ),
         (
             SPARSE,
@@ -126,7 +142,9 @@ def test_refused(
     ("config", "gpu", "version", "given"),
     [
         (MIXTRAL, "H100", "0.32.0", {"enable_expert_parallel": True}),
-        (DENSE, "H100", "0.32.0", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}),
+        (DENSE, "H100", "0.32.0", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}),
+        (DENSE, "H100", "0.20.0", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}),
+        (SPARSE, "H100", "0.32.0", {"tensor_parallel_size": 4, "decode_context_parallel_size": 4}),
         (SPARSE, "H100", "0.26.0", {"kv_cache_dtype": "fp8"}),
         (SPARSE, "H100", "0.32.0", {"kv_cache_dtype": "fp8_e4m3"}),
         (SPARSE, "B200", "0.26.0", {"kv_cache_dtype": "fp8_e4m3"}),
@@ -198,7 +216,7 @@ def test_no_context_ranks_are_a_mistake(name: str) -> None:
 
 def test_the_next_number_of_context_ranks_is_looked_for_below_the_ranks() -> None:
     """However many are asked for, the advice is the largest number that divides the ranks."""
-    found = plan(DENSE, "H100", "0.32.0", tensor_parallel_size=2, decode_context_parallel_size=10**11)
+    found = plan(DENSE, "H100", "0.32.0", tensor_parallel_size=8, decode_context_parallel_size=10**11)
 
     assert ["--decode-context-parallel-size 2"] == [advice.option for advice in found.advice]
 

@@ -17,6 +17,9 @@ from fitserve.memory.options import Drafting
 _WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
 _NAMED = ("eagle", "eagle3", "dflash", "dspark", "medusa", "mlp_speculator")
 _MOST_TOKENS = 64
+_SUFFIX_DEPTH = 24
+"""``suffix_decoding_max_tree_depth``."""
+
 _OWN = {"embed_tokens": "embed_tokens", "lm_head": "lm_head"}
 _SHORT = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
 _OLD = {
@@ -42,6 +45,8 @@ def drafting(given: Mapping[str, Any]) -> Drafting | None:
         method, model = "ngram", None
     if isinstance(method, str) and method.endswith("_mtp"):
         method = "mtp"
+    if method == "suffix" and asked.get("num_speculative_tokens") is None:
+        asked["num_speculative_tokens"] = asked.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH)
     if method in _WITHOUT_MODEL:
         return Drafting(method=str(method), tokens=_tokens(asked, None))
     if model is None:
@@ -49,7 +54,10 @@ def drafting(given: Mapping[str, Any]) -> Drafting | None:
     found = _read(model)
     if isinstance(found, str):
         return Drafting(
-            method=str(method or "draft_model"), tokens=_tokens(asked, None), model=model, missing=found
+            method=str(method or "draft_model"),
+            tokens=_tokens({"num_speculative_tokens": 1, **asked}, None),
+            model=model,
+            missing=found,
         )
     return Drafting(
         method=_method(method, model, found),
@@ -78,14 +86,23 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens(asked: Mapping[str, Any], draft: Checkpoint | None) -> int:
-    """``num_speculative_tokens``; where it is not given, what the drafting model says."""
+    """``num_speculative_tokens``; where it is not given, what the drafting model says.
+
+    Raises:
+        UsageError: neither says it, or it cannot be.
+    """
     count = asked.get("num_speculative_tokens")
     if count is None and draft is not None:
         text = draft.config.text
-        count = text.get("num_lookahead_tokens") or text.get("num_nextn_predict_layers")
+        names = ("num_lookahead_tokens", "num_nextn_predict_layers", "n_predict")
+        count = next((text[name] for name in names if text.get(name)), None)
     if count is None:
-        return 1
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_TOKENS:
+        raise UsageError(
+            "num_speculative_tokens is missing",
+            where="--speculative-config",
+            hint=f"give how many tokens are drafted, 1 to {_MOST_TOKENS}",
+        )
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MOST_TOKENS:
         raise UsageError(f"num_speculative_tokens {count!r} cannot be", hint=f"give 1 to {_MOST_TOKENS}")
     return count
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from fitserve.diagnose.finding import Advice, Direction, Scalar
 from fitserve.errors import InputError
 from fitserve.facts.command import is_variable
@@ -9,6 +11,7 @@ from fitserve.facts.serve_options import arity, full_name, known_options
 from fitserve.memory.history import flag_releases, has_flag, release
 from fitserve.plan.accepted import refused_values, removed_options
 from fitserve.plan.judge import Judged
+from fitserve.plan.refusals import context_ranks
 from fitserve.plan.request import Request
 from fitserve.plan.values import Choice, Nearest
 from fitserve.units import Quantity, gib
@@ -52,7 +55,7 @@ def _of_a_setting(request: Request, judged: Judged) -> list[Advice] | None:
         case "unknown-flag":
             return [*_spelling(request), *_without_experts(judged)]
         case "heads-not-divisible":
-            return list(_context_ranks(judged)) or list(_sizes(request, judged))
+            return list(_context_ranks(request, judged)) or list(_sizes(request, judged))
         case "architecture-unsupported":
             return list(_other_release(judged))
         case "quantization-unsupported":
@@ -134,20 +137,27 @@ def _without_experts(judged: Judged) -> Iterator[Advice]:
         )
 
 
-def _context_ranks(judged: Judged) -> Iterator[Advice]:
-    """The largest number of context parallel ranks below the one asked for that divides the ranks."""
-    options = judged.resolved.options
-    tp, dcp = options.tensor_parallel_size, options.decode_context_parallel_size
-    if tp % dcp:
-        value = max(size for size in range(1, min(dcp, tp + 1)) if tp % size == 0)
-        yield Advice(
-            flag="decode_context_parallel_size",
-            value_from=dcp,
-            to=value,
-            direction="down",
-            why="it divides tensor_parallel_size",
-            option=_typed("decode_context_parallel_size", value),
-        )
+def _context_ranks(request: Request, judged: Judged) -> Iterator[Advice]:
+    """The largest number of context parallel ranks below the one asked for that is taken."""
+    config, resolved = request.checkpoint.config, judged.resolved
+    options = resolved.options
+    dcp = options.decode_context_parallel_size
+    if context_ranks(config, resolved) is None:
+        return
+
+    def takes(size: int) -> bool:
+        fewer = msgspec.structs.replace(options, decode_context_parallel_size=size)
+        return context_ranks(config, msgspec.structs.replace(resolved, options=fewer)) is None
+
+    value = next(size for size in range(min(dcp - 1, options.tensor_parallel_size), 0, -1) if takes(size))
+    yield Advice(
+        flag="decode_context_parallel_size",
+        value_from=dcp,
+        to=value,
+        direction="down",
+        why="tensor_parallel_size and the KV heads allow as many",
+        option=_typed("decode_context_parallel_size", value),
+    )
 
 
 def _packed_cache(judged: Judged) -> Iterator[Advice]:

@@ -46,6 +46,8 @@ _KINDS = {
 Source: ``_verify_quantization`` in ``config/model.py`` and ``override_quantization_method`` of the methods, vLLM 0.6.6 to 0.32.
 """
 
+_COPIES_SINCE = "0.27.0"
+
 _LATENT_SPARSE_FP8 = ("0.20.0", "0.30.0")
 """Releases without a backend for it: FlashMLA's knows ``fp8`` alone, and FlashInfer's for Hopper came with 0.30."""
 
@@ -53,7 +55,7 @@ _LATENT_SPARSE_FP8 = ("0.20.0", "0.30.0")
 def refusals(config: ModelConfig, resolved: Resolved) -> Iterator[Refused]:
     """Every combination that is refused, in the order in which a start reaches it."""
     checks: tuple[Callable[[ModelConfig, Resolved], Refused | None], ...] = (
-        _context_ranks,
+        context_ranks,
         _experts,
         _quantization,
         _sparse_cache,
@@ -64,19 +66,34 @@ def refusals(config: ModelConfig, resolved: Resolved) -> Iterator[Refused]:
             yield found
 
 
-def _context_ranks(_config: ModelConfig, resolved: Resolved) -> Refused | None:
-    """Decode context parallel ranks are tensor parallel ranks.
+def context_ranks(config: ModelConfig, resolved: Resolved) -> Refused | None:
+    """Decode context parallel ranks are tensor parallel ranks, and those that would hold copies of KV heads.
 
-    Source: ``config/parallel.py``, vLLM 0.10.2 to 0.33.
+    Source: ``config/parallel.py``, vLLM 0.10.2 to 0.33; ``verify_with_parallel_config`` in ``config/model.py``, 0.27 to 0.33.
     """
     options = resolved.options
     tp, dcp = options.tensor_parallel_size, options.decode_context_parallel_size
-    if options.prefill_context_parallel_size > 1 or tp % dcp == 0:
+    if dcp == 1 or options.prefill_context_parallel_size > 1:
         return None
-    return (
-        "heads-not-divisible",
-        f"tensor_parallel_size {tp} is not divisible by decode_context_parallel_size {dcp}",
+    if tp % dcp:
+        return (
+            "heads-not-divisible",
+            f"tensor_parallel_size {tp} is not divisible by decode_context_parallel_size {dcp}",
+        )
+    if not at_least(options.vllm_version, _COPIES_SINCE) or config.text.get("kv_lora_rank"):
+        return None
+    try:
+        heads = config.integer("num_attention_heads", "n_head", default=0)
+        shared = config.integer("num_key_value_heads", "num_kv_heads", default=heads)
+    except InputError:
+        return None
+    if not heads or not shared or (tp // shared >= dcp and heads // shared % dcp == 0):
+        return None
+    message = (
+        f"decode_context_parallel_size {dcp} does not share out {heads // shared} query heads of each KV head "
+        f"over {tp // shared} ranks"
     )
+    return "heads-not-divisible", message
 
 
 def _experts(config: ModelConfig, resolved: Resolved) -> Refused | None:

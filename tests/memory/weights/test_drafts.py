@@ -193,3 +193,19 @@ def test_wrong_settings_are_a_usage_error(given: dict[str, Any]) -> None:
     """No traceback for what cannot be meant."""
     with pytest.raises(UsageError):
         settled(LLAMA, given)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"method": "ngram"}, {"method": "mtp"}, {"method": "ngram", "num_speculative_tokens": 0}]
+)
+def test_how_many_tokens_are_drafted_is_said(spec: dict[str, Any]) -> None:
+    """Without a drafting model that says it, or of none at all, vLLM drafts nothing: it refuses."""
+    with pytest.raises(UsageError) as caught:
+        settled(LLAMA, {"speculative_config": spec})
+
+    assert "num_speculative_tokens" in caught.value.what
+
+
+def test_suffixes_have_a_depth_of_their_own() -> None:
+    """Where the number is not given, the depth of the suffix tree counts."""
+    assert 24 == settled(LLAMA, {"speculative_config": {"method": "suffix"}}).options.num_speculative_tokens
