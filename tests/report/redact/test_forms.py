@@ -319,3 +319,38 @@ def test_every_key_of_a_row_in_a_value() -> None:
     assert ["vllm", "serve", "m", "--api-key", "secret-1", "secret-2", "--port", "1"] == Redactor().value(
         command
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["curl x ", "redis-cli ", "nvidia-smi ", "/home/a/b", "api_key: a1 ", "Cookie: a=b;", "$2b$", "text='"],
+)
+def test_a_long_line_of_beginnings_comes_to_an_end(words: str) -> None:
+    """What a pattern begins with, thousands of times in a line, costs no more than its length."""
+    text = words * (60_000 // len(words)) + "\nUsing max model len 131072\n"
+
+    assert Redactor().text(text).endswith("\nUsing max model len 131072\n")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/opt/pytorch/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1289",
+        "/opt/rocm-6.3.0/lib/libamdhip64.so.6 /opt/rocm/bin/rocm-smi",
+        "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so",
+        "/opt/conda/lib/libstdc++.so.6 /opt/nvidia/entrypoint.d/10-banner.sh",
+        "GET /v1/users/me HTTP/1.1 and GET /api/users/list",
+        "Accuracy R:/P and C:\\Windows\\System32 and b'\\\\x00\\\\x00\\\\x00'",
+        "C:\\Python312\\lib and {'connection': 'keep-alive'}",
+    ],
+)
+def test_places_of_every_installation_stay(path: str) -> None:
+    """Folders of vendors, libraries, routes and bytes are no one's."""
+    assert path == Redactor().text(path)
+
+
+def test_code_behind_a_name_is_hidden_nowhere_else() -> None:
+    """A line of a program in a traceback teaches nothing: its words stand in many others."""
+    text = 'api_key = helpers.load("x")\nsecret: some_setting\nvalue = helpers.load("y"), some_setting\n'
+
+    assert text.splitlines()[2] == Redactor().text(text).splitlines()[2]

@@ -36,7 +36,7 @@ def _identity_rules() -> list[Rule]:
         Rule(
             pattern=re.compile(
                 BEFORE
-                + rb"(?:(?:MIG-)?GPU-|MIG-|gpu-|mig-|(?i:[a-z_]*uuid)[\"']?\s{0,40}[:=]\s{0,3}[\"']?|nvidia-smi [^\n]*?(?:-i|--id=?) ?)(?P<uuid>"
+                + rb"(?:(?:MIG-)?GPU-|MIG-|gpu-|mig-|(?i:[a-z_]*uuid)[\"']?\s{0,40}[:=]\s{0,3}[\"']?|nvidia-smi [^\n]{0,400}?(?:-i|--id=?) ?)(?P<uuid>"
                 + _ANY_UUID
                 + rb")"
             ),
@@ -70,7 +70,7 @@ def _pod_rules() -> list[Rule]:
     return [
         Rule(
             pattern=re.compile(
-                rb"(?:kubepods[^\s\"']*?pod|/pods/|pod(?:_uid|UID)[\"']?[:= ]+[\"']?|\bpod)(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})"
+                rb"(?:kubepods[^\s\"']{0,400}?pod|/pods/|pod(?:_uid|UID)[\"']?[:= ]+[\"']?|\bpod)(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})"
             ),
             replace=hidden("pod", "uid"),
             probe=rb"(?:pod|pods/|pod_uid|podUID)[\"':= ]{0,4}[0-9a-f]{8}[-_][0-9a-f]{4}[-_]",
@@ -142,7 +142,7 @@ def _account_rules() -> list[Rule]:
                 + _VARIABLE
                 + rb"[= ][\"']?|^[ \t]{2,}(?:- )?[\"']?"
                 + _VARIABLE.replace(b"name", b"name2")
-                + rb"[\"']?: [\"']?|[\"']"
+                + rb"[\"']?: (?![^\n]* = )[\"']?|[\"']"
                 + _VARIABLE.replace(b"name", b"name3")
                 + rb"[\"']: ?[\"'](?=[^\"'\n]))(?P<value>[^\s\"'{}\[\]|>][^\"'\n]*)"
             ),

@@ -55,10 +55,12 @@ _FIELD = re.compile(
 )
 
 
+_ARGUMENTS = _KEYS.replace(b"|suffix", b"").replace(b"|query", b"") + b"|text"
+"""Of functions: other ones have a suffix and a query as well."""
 _ARGUMENT = re.compile(
     rb"(?:(?<![A-Za-z0-9_.\-])(?:"
-    + _KEYS
-    + rb"|text)=|\b(?:llm|engine|model|client|LLM)\.(?:generate|chat|encode|embed|score|classify|reward)\()(?P<value>(?:"
+    + _ARGUMENTS
+    + rb")=|\b(?:llm|engine|model|client|LLM)\.(?:generate|chat|encode|embed|score|classify|reward)\()(?P<value>(?:"
     + _ITEM
     + rb"|\[\s{0,3}"
     + _ITEM

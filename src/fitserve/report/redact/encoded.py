@@ -5,6 +5,7 @@ import binascii
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from fitserve.report.redact.named import entropy
@@ -17,6 +18,7 @@ _DRAWN = rb"[A-Za-z0-9+/_\-]{%d}" % _FEWEST_DRAWN
 _RUN = re.compile(rb"(?:(?<=%[0-9A-F]{2})|(?<!%)(?<!%[0-9A-F]))[A-Za-z0-9+/_\-]{20,}={0,2}")
 _INSIDE = re.compile(rb"(?<=[/_\-])(?=[A-Za-z0-9+/_\-]{20})")
 """Where base 64 may begin behind a path."""
+_MOST_STARTS = 32
 _CONTROL = re.compile(rb"[^\t\n\r -~]")
 _LEAST_ENTROPY = 5.0
 """Bits in a character of 88 that are drawn from 64: 5.2 and more; in paths and class names 4.7 and less."""
@@ -48,7 +50,7 @@ def encoded_edits(block: bytes, memory: Memory, is_private: Callable[[bytes], bo
 
 def _hidden_from(run: re.Match[bytes], is_private: Callable[[bytes], bool]) -> int | None:
     """Where in a run of letters begins what is to be hidden; None where nothing is."""
-    for at in (0, *(inside.start() for inside in _INSIDE.finditer(run[0]))):
+    for at in (0, *(inside.start() for inside in islice(_INSIDE.finditer(run[0]), _MOST_STARTS))):
         text = _text(run[0][at:])
         if text is not None and is_private(text):
             return run.start() + at

@@ -7,6 +7,8 @@ from fitserve.facts.messages.catalogue import needles
 
 MOST_KNOWN = 2_000
 _FEWEST_BYTES = 4
+_MOST_BYTES = 1_000
+"""What is longer is found by its form again; a search for it would take long to make."""
 _WORD = re.compile(rb"[A-Za-z0-9_]")
 _ORDINARY = frozenset(
     b"""root nobody user users username admin administrator ubuntu debian centos fedora rocky ec2-user azureuser vagrant
@@ -33,7 +35,12 @@ class Known:
 
     def learn(self, kind: str, value: bytes) -> None:
         """Hide the value from now on, unless it is an ordinary word."""
-        if value in self._kinds or len(self._kinds) >= MOST_KNOWN or is_ordinary(value):
+        if (
+            value in self._kinds
+            or len(self._kinds) >= MOST_KNOWN
+            or len(value) > _MOST_BYTES
+            or is_ordinary(value)
+        ):
             return
         self._kinds[value] = kind
         self._search = None

@@ -53,8 +53,10 @@ _VALUE_FIELD = (
 _PLACEHOLDER = re.compile(
     rb"(?i)none|null|nil|true|false|auto|empty|unset|undefined|default|\*+|x{3,}|\.{2,}|-+|\$[({A-Za-z_].*|%[({A-Za-z].*|"
     rb"\{\{.*|<[^>]*>|\[[A-Z_]*\]|\(.*|str|string|bytes|int|bool|required|missing|invalid|wrong|expired|expected|must|should|cannot|has|not|is|was|the|for|to|or|and|in|on|an?|if|when|by|from|set|(?-i:[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]*)|"
-    rb"optional\[.*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
+    rb"(?:optional|list|dict|tuple|set|union|sequence|mapping|iterable)\[.*|(?:self|cls|os|kwargs|args|config|settings|params|request|response)[.\[(].*|redacted|your[_\- ].*|\|.*|/(?:run|var|etc|root|home|opt|app|mnt|data)/.*"
 )
+_CODE = re.compile(rb"[a-z_]+(?:\.[a-z_]+)*|[A-Za-z_][\w.]*[(\[].*")
+"""What a line of a program may have behind a name: hidden there, and not wherever else it stands."""
 TRAILING = b",;:)]}."
 _SPECIAL = re.compile(
     rb"(?i)(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|stop|start|end|next|first|last|per|out|in|new|num|max|"
@@ -126,9 +128,9 @@ def _option_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]*?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]+\|[^\n]*--(?:password-stdin|with-token|token-stdin))|\bmc (?:alias set|config host add) \S+ \S+ \S+ |"
-                rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]*?\s-p(?=\S)|\bredis-cli\b[^\n]*?\s-a\s+|"
-                rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]*?\blogin\b[^\n]*?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
+                rb"(?:\bwandb\s+login\s+(?:--\S+\s+)*|\b(?:curl|wget|http)\b[^\n]{0,400}?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:|\blogin\s+[\w.@\-]+\s+password\s+|\blogin\((?=[\"'])|\becho\s+(?=[^|\n]{1,400}\|[^\n]{0,400}--(?:password-stdin|with-token|token-stdin))|\bmc (?:alias set|config host add) \S+ \S+ \S+ |"
+                rb"\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\b[^\n]{0,400}?\s-p(?=\S)|\bredis-cli\b[^\n]{0,400}?\s-a\s+|"
+                rb"\b(?:docker|podman|nerdctl|helm|az|oras)\b[^\n]{0,400}?\blogin\b[^\n]{0,400}?\s-p[ =])[\"']?(?P<value>[^\s\"']+)"
             ),
             replace=hidden("password", "value", everywhere=True),
             probe=rb"(?:curl|wget|http|wandb|login|sshpass|mysql|mysqldump|mariadb|redis-cli|echo|mc)[ \t]|login\([\"']",
@@ -231,7 +233,7 @@ def secret(name: bytes, is_weak: bool, value: bytes, start: int, memory: Memory)
     if name in (b"PWD", b"OLDPWD") and value.startswith(b"/"):
         return  # a shell's folder
     kind = "password" if re.search(rb"(?i)pass|pwd", name) else "secret"
-    if len(value) >= 8 and not is_ordinary(value):
+    if len(value) >= 8 and not is_ordinary(value) and not _CODE.fullmatch(value):
         memory.known.learn(kind, value)
     yield start, start + len(value), memory.names.label(kind, value)
 

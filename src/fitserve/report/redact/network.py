@@ -91,7 +91,7 @@ def _said_host_rules() -> list[Rule]:
     return [
         Rule(
             pattern=re.compile(
-                rb"(?i:\b(?:connect(?:ed|ing|ion)?|resolve|lookup|reach|contact|talk)\b(?: to)?(?: host| server| node)?:? |"
+                rb"(?i:\b(?:connect(?:ed|ing|ion)? to|talk to|resolve|lookup|reach|contact)(?: host| server| node)?:? |"
                 rb"\bTCPStore\(|\bclient=\(|\bgaierror: \[Errno -?\d+\] |\b(?:event|killed|ran) on )[\[(\"']{0,2}"
                 + _HOST
                 + rb"(?![A-Za-z0-9_(/])"
@@ -102,7 +102,7 @@ def _said_host_rules() -> list[Rule]:
         ),
         Rule(
             pattern=re.compile(
-                rb"(?:^|[\s;&|(])(?:ssh|mosh|sftp|ping6?|telnet|traceroute|pdsh -w|clush -w|pdsh:|mpirun [^\n]*?(?:--host|-H)|scontrol show node) (?:-[A-Za-z0-9]+ (?:\d+ |[^\s-]*[/=][^\s]* )?)*(?:[A-Za-z_][\w.\-]*@)?"
+                rb"(?:^|[\s;&|(])(?:ssh|mosh|sftp|ping6?|telnet|traceroute|pdsh -w|clush -w|pdsh:|mpirun [^\n]{0,400}?(?:--host|-H)|scontrol show node) (?:-[A-Za-z0-9]+ (?:\d+ |[^\s-]*[/=][^\s]* )?)*(?:[A-Za-z_][\w.\-]*@)?"
                 + _HOST
                 + rb"(?=[\s:\"',]|$)"
             ),

@@ -10,7 +10,7 @@ _ROOTS = (
     rb"home\d?|Users|root|mnt|data\d*|nfs\w*|scratch\w*|lustre\w*|gpfs\w*|fsx|shared?|projects?|workspaces?|work|storage|srv|vol\w*|"
     rb"media|export|efs|cephfs|beegfs|weka|net|raid\w*|datasets?|models?|cache|ssd\w*|nvme\w*|disks?\d*|pvcs?|persistent|team\w*|groups?|"
     rb"users|u|proj|prj|pscratch|hdd\d*|mounts?|dbfs|Volumes|cygdrive|afs|autofs|zfs|kaggle|opt|app|var/home|homes|p/(?:home|project|scratch|data)\d*|"
-    rb"[A-Za-z0-9_\-]{1,20}/(?:home|homes|users|scratch)"
+    rb"(?!v\d+/|api/|scim/|auth/|admin/)[A-Za-z0-9_\-]{1,20}/(?:home|homes|users|scratch)"
 )
 _PART = rb"[^\s\"'`:;,|<>()\[\]{}&\\*?#=@!$%\x1b]+"
 _PATH = re.compile(
@@ -40,10 +40,10 @@ _ENCODED = re.compile(
     rb"(?i)%2f(?:" + _ROOTS + rb")(?:%2f(?:(?!%2f)" + _PART.removesuffix(b"+").replace(b"%", b"") + rb")+)+"
 )
 _WINDOWS = re.compile(
-    rb"(?<![A-Za-z0-9])(?:[A-Z]:\\{1,4}|[A-Za-z]:\\{2,4}|[A-Z]:/(?!/)|\\{2,4}wsl(?:\$|\.localhost)\\{1,2})(?P<rest>[^\s\"'<>|:*?\\/]+(?:(?:\\{1,4}|/)[^\s\"'<>|:*?\\/]+)*)"
+    rb"(?<![A-Za-z0-9])(?:[A-Z]:\\{1,4}|[A-Za-z]:\\{2,4}|[A-Z]:/(?=[^\s\"'<>|:*?\\/]+/)|\\{2,4}wsl(?:\$|\.localhost)\\{1,2})(?P<rest>[^\s\"'<>|:*?\\/]+(?:(?:\\{1,4}|/)[^\s\"'<>|:*?\\/]+)*)"
 )
 _SHARE = re.compile(
-    rb"(?:(?<=[\s\"'=(])|^)\\\\(?:\\\\)?(?P<host>(?=[^\\]*[\d.\-])[A-Za-z0-9][A-Za-z0-9.\-]*)(?P<rest>(?:\\{1,2}[^\s\"'<>|:*?\\/]+)+)"
+    rb"(?:(?<=[\s\"'=(])|^)\\\\(?:\\\\)?(?P<host>(?=[^\\]*[\d.\-])(?!x[0-9a-f]{2}|u[0-9a-f]{4}|\d{1,3}\\)[A-Za-z0-9][A-Za-z0-9.\-]*)(?P<rest>(?:\\{1,2}[^\s\"'<>|:*?\\/]+)+)"
 )
 _EVERYONES = frozenset((b"shared", b"share", b"public", b"Public", b"Shared"))
 
@@ -58,8 +58,14 @@ _GENERIC = frozenset(
     python python3 site-packages dist-packages merged final fp8 awq gptq gguf bf16 fp16 int4 int8 nvfp4 mxfp4 base chat instruct lora loras adapter adapters
     tokenizer templates template examples example build builds release debug dist wheels downloads download uv .uv pip .npm node_modules
     mnt nfs scratch lustre gpfs storage shared public volumes volume disk disk1 media ssd nvme kernels extensions torch_extensions csrc
-    deep_gemm tilelang cutlass nccl cuda rocm notebooks jupyter api main latest current prod production staging dev vol""".split()
+    deep_gemm tilelang cutlass nccl cuda rocm notebooks jupyter api main latest current prod production staging dev vol windows system32 program programdata appdata roaming hostedtoolcache x64""".split()
 )
+_VENDORS = frozenset(
+    b"""pytorch rocm amazon aws hpcx nvidia intel amd ml conda venv vllm tritonserver triton nim ray habanalabs google gcc cuda ompi openmpi mpi ucx
+    nccl mellanox slurm pyenv app-root bitnami sagemaker djl dynamo uv python containerd cni cray homebrew microsoft ibm spark hadoop
+    java jdk node tensorrt tensorrt_llm sglang lmcache flashinfer deepspeed dask miniconda miniconda3 miniforge3 anaconda3 mambaforge""".split()
+)
+"""What stands in ``/opt`` of many machines: all of it is theirs."""
 _GENERIC_FORM = re.compile(
     rb"\.?(?:python|py|cp|cuda|rocm|torch|vllm|cu|triton|node|v)[-_]?v?\d+(?:[.\-_]?\d+)*(?:[-_.](?:cu|rocm)\d+|_cu\d+|t)?|"
     rb"v?\d+(?:[._]\d+)*|[0-9a-f]{8,64}|models--[A-Za-z0-9._\-]+|datasets--[A-Za-z0-9._\-]+|spaces--[A-Za-z0-9._\-]+|rank_\d+(?:_\d+)*|"
@@ -80,6 +86,7 @@ _GENERIC_FILE = re.compile(
     rb"__init__|__main__|main|app|run|serve|server|start|entrypoint|train|train_\w+|infer|inference|test|setup|utils|launch|api_server|"
     rb"vllm|docker-compose|compose|values|deployment|readme|license|requirements|serve_?\d*|out|err|log|core|cuda_utils|rank_\d+[\w.]*|[0-9a-f]{8,64})"
 )
+_LIBRARY = re.compile(rb"lib[\w+.\-]*\.so(?:\.\d+)*")
 _KEPT_FROM = frozenset(
     (
         b"site-packages",
@@ -175,7 +182,7 @@ def _user_at(parts: list[bytes], kept: int) -> int | None:
 
 
 def _home(name: bytes, memory: Memory) -> bytes:
-    if memory.names.is_label(name) or name in _EVERYONES or name.startswith((b"$", b".")):
+    if memory.names.is_label(name) or name in _EVERYONES or name.startswith((b"$", b".")) or name.isdigit():
         return name
     memory.known.learn("user", name)
     return memory.names.label("user", name)
@@ -183,6 +190,8 @@ def _home(name: bytes, memory: Memory) -> bytes:
 
 def _kept_from(parts: list[bytes]) -> int:
     """From which part on everything belongs to an installed package, or to the standard library."""
+    if parts[1:2] == [b"opt"] and re.sub(rb"[-_.]?v?\d[\d.]*$", b"", parts[2].lower()) in _VENDORS:
+        return 2
     for at, part in enumerate(parts):
         if at > 1 and (
             part in _KEPT_FROM
@@ -193,7 +202,14 @@ def _kept_from(parts: list[bytes]) -> int:
 
 
 def _part(part: bytes, memory: Memory, *, is_last: bool, behind: bytes) -> bytes:
-    if not part or part.lower() in _GENERIC or _GENERIC_FORM.fullmatch(part) or memory.names.is_label(part):
+    if (
+        not part
+        or part.lower() in _GENERIC
+        or _GENERIC_FORM.fullmatch(part.lower())
+        or memory.names.is_label(part)
+    ):
+        return part
+    if behind in (b"bin", b"sbin") or _LIBRARY.fullmatch(part):
         return part
     file = _FILE.fullmatch(part) if is_last else None
     if file:

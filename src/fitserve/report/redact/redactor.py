@@ -5,6 +5,7 @@ the hit belongs to. What was learned on the way is hidden in the whole block. Me
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, BinaryIO
@@ -113,7 +114,6 @@ class Redactor:
             found = [edit for edit in later if start <= edit[0]]
             for edit in self._line_edits(block, start, end, rules):
                 _add(edit, found)
-            found.sort()
             edits += [edit for edit in found if done <= edit[0] <= end]
             done = edits[-1][1] if edits else done
             later = [edit for edit in found if edit[0] > end]
@@ -168,17 +168,16 @@ class Redactor:
 
 
 def _add(edit: Edit, edits: list[Edit]) -> None:
-    """Add an edit, unless it overlaps earlier ones; where it covers them and more, it takes their place."""
+    """Add an edit in its order, unless it overlaps earlier ones; where it covers them and more, it takes their place."""
     start, end, _ = edit
-    in_the_way = [one for one in edits if one[0] < end and start < one[1]]
-    if in_the_way:
-        if not all(start <= one[0] and one[1] <= end for one in in_the_way) or in_the_way[0][:2] == (
-            start,
-            end,
-        ):
-            return
-        edits[:] = [one for one in edits if one not in in_the_way]
-    edits.append(edit)
+    first = bisect_right(edits, start, key=lambda one: one[1])
+    last = bisect_left(edits, end, key=lambda one: one[0])
+    in_the_way = edits[first:last]
+    if in_the_way and (
+        start > in_the_way[0][0] or end < in_the_way[-1][1] or in_the_way[0][:2] == (start, end)
+    ):
+        return
+    edits[first : max(first, last)] = [edit]
 
 
 def _same(kind: str, value: bytes) -> bytes:
