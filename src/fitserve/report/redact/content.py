@@ -37,22 +37,14 @@ _WORDS = frozenset(
 )
 _ITEM = rb"(?:\\{1,3}\"(?:(?!\\{1,3}\")[^\n])*+(?:\\{1,3}\")?|'(?:[^'\\\n]|\\[^\n])*+'?|\"(?:[^\"\\\n]|\\[^\n])*+\"?)"
 """A text in quotes, which may be escaped, and may be cut off."""
+_ITEMS = rb"(?P<value>(?:" + _ITEM + rb"|\[\s{0,3}" + _ITEM + rb"(?:\s{0,3},\s{0,3}" + _ITEM + rb")*+))"
+"""One, or a list of them."""
 
 _KEYS = (
     rb"content|prompt|input|instructions|reasoning|reasoning_content|arguments|output_text|suffix|system_prompt|query|documents|text_1|text_2|"
     rb"image_url|input_audio|completion"
 )
-_FIELD = re.compile(
-    rb"(?P<quote>\\{0,3}[\"'])(?:"
-    + _KEYS
-    + rb"|text)(?P=quote)\s{0,3}:\s{0,3}(?P<value>(?:"
-    + _ITEM
-    + rb"|\[\s{0,3}"
-    + _ITEM
-    + rb"(?:\s{0,3},\s{0,3}"
-    + _ITEM
-    + rb")*+))"
-)
+_FIELD = re.compile(rb"(?P<quote>\\{0,3}[\"'])(?:" + _KEYS + rb"|text)(?P=quote)\s{0,3}:\s{0,3}" + _ITEMS)
 
 
 _ARGUMENTS = _KEYS.replace(b"|suffix", b"").replace(b"|query", b"") + b"|text"
@@ -60,13 +52,8 @@ _ARGUMENTS = _KEYS.replace(b"|suffix", b"").replace(b"|query", b"") + b"|text"
 _ARGUMENT = re.compile(
     rb"(?:(?<![A-Za-z0-9_.\-])(?:"
     + _ARGUMENTS
-    + rb")=|\b(?:llm|engine|model|client|LLM)\.(?:generate|chat|encode|embed|score|classify|reward)\()(?P<value>(?:"
-    + _ITEM
-    + rb"|\[\s{0,3}"
-    + _ITEM
-    + rb"(?:\s{0,3},\s{0,3}"
-    + _ITEM
-    + rb")*+))"
+    + rb")=|\b(?:llm|engine|model|client|LLM)\.(?:generate|chat|encode|embed|score|classify|reward)\()"
+    + _ITEMS
 )
 _TOKEN_IDS = re.compile(
     rb"(?<![A-Za-z0-9_])(?:(?:(?:encoder_)?prompt|output|new|all|generated|sampled|draft|spec|resumed|decoder|encoder)_)?"
